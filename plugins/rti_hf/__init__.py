@@ -1,0 +1,34 @@
+"""Hugging Face transformers: policy, trainer, renderers. Heavy imports wait until they bind."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rti import hookimpl
+from rti_hf.chatml import ChatMLRenderer
+from rti_hf.policy import HfPolicy
+from rti_hf.smollm2 import command as smollm2_command
+from rti_hf.trainer import HfTrainer
+
+
+@hookimpl
+def rti_policies() -> Mapping[str, Any]:
+    """A transformers model in this process."""
+    return {"hf": HfPolicy}
+
+
+@hookimpl
+def rti_trainers() -> Mapping[str, Any]:
+    """The embedded torch trainer."""
+    return {"hf": HfTrainer}
+
+
+@hookimpl
+def rti_renderers() -> Mapping[str, Any]:
+    """ChatML with Hermes tool calls."""
+    return {"chatml": ChatMLRenderer}
+
+
+@hookimpl
+def rti_commands() -> Mapping[str, Any]:
+    """`rti smollm2`."""
+    return {"smollm2": smollm2_command}

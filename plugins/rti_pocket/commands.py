@@ -1,0 +1,37 @@
+"""`rti pocket warm-start`: make the base weights anew."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+
+def pocket_command(parser: argparse.ArgumentParser) -> None:
+    """Work on the pocket worlds' base model."""
+    sub = parser.add_subparsers(title="what to do", required=True, metavar="ACTION")
+    warm = sub.add_parser(
+        "warm-start",
+        help="train base weights from scratch (about two minutes)",
+        description="Train a fresh base model by the warm-start recipe and write it as a "
+        "Hugging Face folder. One thread, float32: equal seeds give equal weights on one machine.",
+    )
+    warm.add_argument("--seed", type=int, required=True, help="seed of weights and lessons")
+    warm.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write")
+    warm.add_argument("--steps", type=int, default=1000, help="training steps (default 1000)")
+    warm.set_defaults(run=_warm_start)
+
+
+def _warm_start(args: argparse.Namespace, registry: Any) -> int:
+    from rti_pocket.warmstart import WarmStart, save_base, warm_start
+
+    began = time.monotonic()
+
+    def log(step: int, loss: float) -> None:
+        print(f"step {step:5d}  loss {loss:.3f}  {time.monotonic() - began:5.0f} s", flush=True)
+
+    model = warm_start(WarmStart(seed=args.seed, steps=args.steps), log)
+    save_base(model, args.out)
+    print(f"wrote {args.out}")
+    return 0

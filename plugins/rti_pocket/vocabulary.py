@@ -1,0 +1,38 @@
+"""The pocket vocabulary, and the ordinary word-level tokenizer over it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rti_pocket.world import CITIES, DIGITS, IDS, NAMES, TOOLS
+
+PAD, BOS, END = "<pad>", "<s>", "<e>"
+FILLER = (
+    "on reflection the better move is to let handle narrow please proceed must wants step "
+    "so for now and well maybe then really just"
+).split()
+_WORDS = (
+    "telecom nav user agent env : . , tools @agent @user line broken frozen fix is reboot go to "
+    "any in by city need time run the call ask close transfer code done denied did it can not "
+    "look for let me find checking now search found take this one good match route partial exact "
+    "nothing id giving up sorry all set rubric final runs judge verify feedback rewrite ok bad "
+    "must answer says wants accept reject leak wrong wait on reflection better move handle narrow "
+    "dear customer kindly proceed step concerns please oops only unknown"
+).split()
+WORDS: tuple[str, ...] = tuple(
+    dict.fromkeys([PAD, BOS, END, *_WORDS, *FILLER, *NAMES, *TOOLS, *CITIES, *DIGITS, *IDS])
+)
+
+
+def build_tokenizer() -> Any:
+    """A `PreTrainedTokenizerFast` with one token a word. Unknown words become `<pad>`."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import WhitespaceSplit
+    from transformers import PreTrainedTokenizerFast
+
+    inner = Tokenizer(WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token=PAD))
+    inner.pre_tokenizer = WhitespaceSplit()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=inner, pad_token=PAD, unk_token=PAD, bos_token=BOS, eos_token=END
+    )

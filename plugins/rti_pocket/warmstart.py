@@ -1,0 +1,126 @@
+"""Warm start: an ordinary small Llama learns the pocket worlds' habits and roles by imitation.
+
+The recipe is in `lessons`; here it becomes weights. Torch and transformers are imported inside.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from rti_pocket.lessons import Lesson, draw_lessons
+from rti_pocket.vocabulary import BOS, END, PAD, WORDS, build_tokenizer
+
+
+@frozen
+class WarmStart:
+    """The recipe. One thread and float32: equal seeds give equal weights on one machine."""
+
+    seed: int = 0
+    steps: int = 1000
+    batch_size: int = 32
+    learning_rate: float = 3e-3
+
+
+def new_model(seed: int) -> Any:
+    """A fresh 0.4M-parameter `LlamaForCausalLM` with random weights."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=len(WORDS),
+        hidden_size=96,
+        intermediate_size=256,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=512,
+        initializer_range=0.05,
+        tie_word_embeddings=False,
+        pad_token_id=WORDS.index(PAD),
+        bos_token_id=WORDS.index(BOS),
+        eos_token_id=WORDS.index(END),
+    )
+    return LlamaForCausalLM(config)
+
+
+def encode_lesson(lesson: Lesson) -> tuple[list[int], list[bool]]:
+    """Token ids of a lesson, and which of them the loss is on."""
+    index = {word: i for i, word in enumerate(WORDS)}
+    ids: list[int] = []
+    mask: list[bool] = []
+    for words, learn in lesson.segments:
+        new = [index[word] for word in words.split()]
+        ids += new
+        mask += [learn] * len(new)
+    return ids, mask
+
+
+def warm_start(recipe: WarmStart, log: Callable[[int, float], None] | None = None) -> Any:
+    """Train a fresh model by the recipe and return it. About two minutes on one core."""
+    import torch
+    import torch.nn.functional as F
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        model = new_model(recipe.seed).train()
+        rng = random.Random(recipe.seed)
+        optimizer = torch.optim.AdamW(
+            model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=0.01
+        )
+        batches: list[list[Lesson]] = []
+        for step in range(recipe.steps):
+            warm_up = min(1.0, (step + 1) / 50)
+            cosine = 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * step / recipe.steps))
+            for group in optimizer.param_groups:
+                group["lr"] = recipe.learning_rate * warm_up * cosine
+            if not batches:
+                batches = _similar_lengths(rng, recipe.batch_size)
+            ids_B_T, mask_B_T = _pad([encode_lesson(lesson) for lesson in batches.pop()])
+            hidden = model.model(input_ids=ids_B_T[:, :-1], use_cache=False).last_hidden_state
+            learn = mask_B_T[:, 1:]
+            loss = F.cross_entropy(model.lm_head(hidden[learn]), ids_B_T[:, 1:][learn])
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            if log is not None and (step + 1) % 100 == 0:
+                log(step + 1, loss.item())
+        return model.eval()
+    finally:
+        torch.set_num_threads(before)
+
+
+def _similar_lengths(rng: random.Random, batch_size: int) -> list[list[Lesson]]:
+    """Four batches, each of lessons of like length: less padding, the same mixture."""
+    lessons = draw_lessons(rng, 4 * batch_size)
+    lessons.sort(key=lambda lesson: sum(len(words.split()) for words, _ in lesson.segments))
+    batches = [lessons[i * batch_size : (i + 1) * batch_size] for i in range(4)]
+    rng.shuffle(batches)
+    return batches
+
+
+def _pad(rows: list[tuple[list[int], list[bool]]]) -> tuple[Any, Any]:
+    import torch
+
+    longest = max(len(ids) for ids, _ in rows)
+    ids_B_T = torch.zeros(len(rows), longest, dtype=torch.long)
+    mask_B_T = torch.zeros(len(rows), longest, dtype=torch.bool)
+    for row, (ids, mask) in enumerate(rows):
+        ids_B_T[row, : len(ids)] = torch.tensor(ids)
+        mask_B_T[row, : len(mask)] = torch.tensor(mask)
+    return ids_B_T, mask_B_T
+
+
+def save_base(model: Any, folder: Path) -> None:
+    """Write model and tokenizer as a plain Hugging Face folder (safetensors)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model.save_pretrained(folder)
+    build_tokenizer().save_pretrained(folder)

@@ -1,0 +1,7 @@
+"""`python -m rti`."""
+
+import sys
+
+from rti.cli import main
+
+sys.exit(main())

@@ -1,0 +1,156 @@
+"""Config + registry → a run: every plug-in built and bound, none of them known by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import define
+
+from rti.collect import Collector
+from rti.config import Config, PluginSection
+from rti.errors import ConfigError
+from rti.interfaces import Context, Environment, Policy, Renderer, Reporter, Trainer
+from rti.intervene import Repairer, Scope
+from rti.registry import Registry
+from rti.rollout import Actor, Limits
+
+
+@define
+class Run:
+    """Everything a run is made of."""
+
+    config: Config
+    registry: Registry
+    environment: Environment
+    renderer: Renderer
+    policy: Policy
+    collector: Collector
+    trainer: Trainer | None
+    reporters: Sequence[Reporter]
+    evaluator: Actor
+
+    @property
+    def out(self) -> Path:
+        """The folder that the run writes into."""
+        return Path(self.config.run.out)
+
+    @property
+    def actor(self) -> Actor:
+        """The actor that samples training rollouts."""
+        return self.collector.actor
+
+
+def assemble(config: Config, registry: Registry, trains: bool = True) -> Run:
+    """Build and bind the plug-ins that a config names.
+
+    With `trains=False` trainer and reporters stay unbuilt: evaluation, `rti intervene`, `collect`
+    for another engine.
+
+    Raises:
+        ConfigError: for options that a plug-in does not have or refuses, or parts that do not fit.
+        PluginError: for a plug-in that is unknown, broken, or lacks an extra.
+    """
+    build = registry.build
+    environment, renderer, policy = (
+        build(config.environment),
+        build(config.renderer),
+        build(config.policy),
+    )
+    objective = build(config.objective)
+    context = Context(
+        config.run.seed, config.model, policy, renderer, environment, objective,
+        Path(config.run.out),
+    )  # fmt: skip
+    bind = _binder(registry, context)
+    for part in (environment, policy, renderer, objective):
+        bind(part)
+    actor = Actor(policy, renderer, environment, _limits(config))
+    repairer = Repairer(
+        actor=actor,
+        validator=bind(build(config.validator)),
+        corrector=_Stamped.of(bind(build(config.corrector)), config.corrector, registry),
+        verifiers=[(section.use, bind(build(section))) for section in config.verifier],
+        gates=[bind(build(section)) for section in config.gate],
+        weighter=bind(build(config.weighter)),
+        scope=Scope(
+            config.intervention.scope,
+            config.intervention.when,
+            config.intervention.attempts,
+            config.intervention.max_corrections,
+        ),
+    )
+    collector = Collector(
+        actor=actor,
+        trigger=bind(build(config.trigger)),
+        repairer=repairer,
+        objective=objective,
+        seed=config.run.seed,
+        group_size=config.rollout.group_size,
+        repairs_per_group=config.repairs_per_group,
+        compose=config.intervention.compose,
+    )
+    trainer = bind(build(config.trainer)) if trains else None
+    if trainer is not None and not trainer.supports(objective):
+        raise ConfigError(
+            f"[trainer] {config.trainer.use} does not support [objective] {config.objective.use}: "
+            f"it needs {', '.join(objective.needs)}, which this trainer cannot give."
+        )
+    reporters = [bind(build(section)) for section in config.reporter] if trains else []
+    return Run(
+        config, registry, environment, renderer, policy, collector, trainer, reporters,
+        Actor(policy, renderer, environment, _limits(config, evaluation=True)),
+    )  # fmt: skip
+
+
+def _binder(registry: Registry, context: Context) -> Callable[[Any], Any]:
+    def bind(part: Any) -> Any:
+        method = getattr(part, "bind", None)
+        if method is not None:
+            with registry.guard(part):
+                method(context)
+        return part
+
+    return bind
+
+
+def _limits(config: Config, evaluation: bool = False) -> Limits:
+    at = config.rollout
+    return Limits(
+        max_turns=at.max_turns,
+        max_new_tokens=config.eval_max_new_tokens if evaluation else at.max_new_tokens,
+        max_context=at.max_context,
+        temperature=config.eval.temperature if evaluation else at.temperature,
+        top_p=1.0 if evaluation else at.top_p,
+        timeout_s=at.timeout_s,
+        retries=at.retries,
+    )
+
+
+@define
+class _Stamped:
+    """A corrector whose corrections say which plug-in wrote them, whatever it forgot to say."""
+
+    inner: Any
+    plugin: str
+    distribution: str
+
+    @classmethod
+    def of(cls, inner: Any, section: PluginSection, registry: Registry) -> _Stamped:
+        origin = registry.provenance("corrector", section.use)
+        return cls(inner, section.use, f"{origin.distribution} {origin.version}".strip())
+
+    async def correct(self, *args: Any) -> Any:
+        from attrs import evolve
+
+        correction = await self.inner.correct(*args)
+        if correction is None:
+            return None
+        stamp = evolve(
+            correction.provenance,
+            kind="correction",
+            plugin=self.plugin,
+            distribution=self.distribution,
+        )
+        return evolve(correction, provenance=stamp)

@@ -1,0 +1,124 @@
+"""Checkpoints: whole or not there at all, and exact.
+
+A checkpoint is a folder `step-000010`: the trainer's files and `state.json`. It is written under
+another name and renamed when everything is on the disk, so that a run killed at any moment finds
+only whole ones.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from attrs import asdict, frozen
+
+from rti.errors import RunError
+
+STATE = "state.json"
+FORMAT = 1
+
+
+@frozen
+class State:
+    """Where a run stands. Task order and randomness follow from seed and step, so these do."""
+
+    step: int = 0
+    """Steps done; the next one has this number."""
+    policy_version: int = 0
+    seed: int = 0
+    tokens: float = 0.0
+    seconds: float = 0.0
+    evaluated: int = -1
+    """The step of the last evaluation."""
+    format: int = FORMAT
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file so that it is never seen half written."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    _sync(path.parent)
+
+
+def save(folder: Path, state: State, write: Callable[[Path], None], keep: int) -> Path:
+    """Write checkpoint `state.step` below `folder` and drop all but the newest `keep`.
+
+    `write` puts the trainer's files into the folder it is given.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    final = folder / f"step-{state.step:06d}"
+    scratch = Path(tempfile.mkdtemp(dir=folder, prefix=".writing-"))
+    try:
+        scratch.chmod(0o755)
+        write(scratch)
+        (scratch / STATE).write_text(json.dumps(asdict(state), indent=2), encoding="utf-8")
+        for path in [*scratch.rglob("*")]:
+            if path.is_file():
+                _sync(path)
+        if final.exists():  # the same step again, e.g. a second interrupt: the old one is as good
+            shutil.rmtree(scratch)
+        else:
+            scratch.rename(final)
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+    _sync(folder)
+    for old in _whole(folder)[:-keep]:
+        shutil.rmtree(old)
+    return final
+
+
+def latest(folder: Path) -> Path | None:
+    """The newest whole checkpoint below `folder`; remains of unfinished ones are removed."""
+    for scratch in folder.glob(".writing-*") if folder.is_dir() else ():
+        shutil.rmtree(scratch, ignore_errors=True)
+    whole = _whole(folder)
+    return whole[-1] if whole else None
+
+
+def read_state(checkpoint: Path) -> State:
+    """The state a checkpoint was saved with.
+
+    Raises:
+        RunError: for a folder that is no checkpoint of this version of `rti`.
+    """
+    try:
+        found = json.loads((checkpoint / STATE).read_text(encoding="utf-8"))
+        state = State(**found)
+    except (OSError, ValueError, TypeError) as error:
+        raise RunError(
+            f"{checkpoint} is no checkpoint that can be read ({error}). Name a folder "
+            "RUN/checkpoints/step-NNNNNN, or start the run anew."
+        ) from error
+    if state.format != FORMAT:
+        raise RunError(
+            f"{checkpoint} has checkpoint format {state.format}; this version of rti reads "
+            f"{FORMAT}. Continue it with the version that wrote it."
+        )
+    return state
+
+
+def _whole(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.glob("step-*") if (p / STATE).is_file())
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,189 @@
+"""Rollout, intervention, gate and weights without a trainer: tasks in, a batch out.
+
+`rti`'s own engine is one caller of `Collector.collect`; engines that own their loop are others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from attrs import define, evolve
+
+from rti.batch import build_batch
+from rti.errors import RunError
+from rti.interfaces import Objective, Trigger
+from rti.intervene import Repairer
+from rti.rollout import Actor, Episode
+from rti.types import Batch, Group, Intervention, RequestKey, Rollout, Task
+
+
+@define
+class Collector:
+    """Collects one batch: G rollouts a task, and repairs where a whole group failed."""
+
+    actor: Actor
+    trigger: Trigger
+    repairer: Repairer
+    objective: Objective
+    seed: int = 0
+    group_size: int = 8
+    repairs_per_group: int = 4
+    compose: Literal["replace", "append"] = "replace"
+
+    async def collect(self, tasks: Sequence[Task], version: int, step: int = 0) -> Batch:
+        """Roll out, intervene, compose the groups and put token advantages on them.
+
+        Args:
+            tasks: one group each.
+            version: of the policy that is to sample; every number in the batch is from it.
+            step: part of every request's key: another step draws other tokens.
+
+        Raises:
+            RunError: when the policy holds another version.
+        """
+        policy = self.actor.policy
+        if policy.version != version:
+            raise RunError(
+                f"asked to collect with policy version {version}, but the policy holds version "
+                f"{policy.version}: load the weights first"
+            )
+        usage, began = dict(policy.usage), time.perf_counter()
+        episodes = await self._rollouts(tasks, step)
+        drafts = [_group(task, group) for task, group in zip(tasks, episodes, strict=True)]
+        rolled_out = time.perf_counter()
+        fired = [self.trigger.fires(group) for group in drafts]
+        candidates = [
+            episode
+            for fires, group in zip(fired, episodes, strict=True)
+            if fires
+            for episode in self._candidates(group)
+        ]
+        outcomes = await policy.gather(
+            [self.repairer.repair(e, self._key(step, e.rollout)) for e in candidates]
+        )
+        await policy.gather([e.close() for group in episodes for e in group])
+        intervened = time.perf_counter()
+        repaired = [rollout for rollout, _ in outcomes if rollout is not None]
+        records = [record for _, made in outcomes for record in made]
+        groups = [_compose(group, repaired, self.compose) for group in drafts]
+        metrics = {
+            **_group_metrics(drafts, groups, fired),
+            **funnel(records, len(candidates)),
+            **{name: policy.usage[name] - usage.get(name, 0) for name in policy.usage},
+            "seconds_rollout": rolled_out - began,
+            "seconds_intervene": intervened - rolled_out,
+        }
+        return build_batch(
+            groups, self.objective, self.actor.renderer.extends, version, records, metrics
+        )
+
+    async def _rollouts(self, tasks: Sequence[Task], step: int) -> list[list[Episode]]:
+        flat = await self.actor.policy.gather(
+            [
+                self.actor.episode(task, i, self._key(step, Rollout(task, i)))
+                for task in tasks
+                for i in range(self.group_size)
+            ]
+        )
+        size = self.group_size
+        return [flat[i : i + size] for i in range(0, len(flat), size)]
+
+    def _key(self, step: int, rollout: Rollout) -> RequestKey:
+        return RequestKey(self.seed, step, rollout.task.id, rollout.index)
+
+    def _candidates(self, group: Sequence[Episode]) -> list[Episode]:
+        """Failed rollouts to repair: the first ones, and never so many that none is left failed."""
+        failed = [e for e in group if e.rollout.fault is None and not e.rollout.success]
+        return failed[: min(self.repairs_per_group, len(failed) - 1)]
+
+
+def _group(task: Task, episodes: Sequence[Episode]) -> Group:
+    whole = [e.rollout for e in episodes if e.rollout.fault is None]
+    return Group(task, tuple(whole), faults=len(episodes) - len(whole))
+
+
+def _compose(group: Group, repaired: Sequence[Rollout], how: str) -> Group:
+    """The group with its repaired rollouts, in place of their drafts or beside them."""
+    mine = {r.index: r for r in repaired if r.task.id == group.task.id}
+    if not mine:
+        return group
+    if how == "replace":
+        return evolve(group, rollouts=tuple(mine.get(r.index, r) for r in group.rollouts))
+    return evolve(group, rollouts=(*group.rollouts, *mine.values()))
+
+
+def _group_metrics(
+    drafts: Sequence[Group], groups: Sequence[Group], fired: Sequence[bool]
+) -> dict[str, float]:
+    """Judged on the drafts, before intervention, except where the name says otherwise."""
+    rollouts = [r for g in drafts for r in g.rollouts]
+    turns = [t for r in rollouts for t in r.turns]
+    return {
+        "groups": float(len(drafts)),
+        "groups_all_failed": float(sum(g.all_failed for g in drafts)),
+        "groups_all_succeeded": float(
+            sum(bool(g.rollouts) and all(r.success for r in g.rollouts) for g in drafts)
+        ),
+        "groups_fired": float(sum(fired)),
+        "rollouts": float(len(rollouts)),
+        "faults": float(sum(g.faults for g in drafts)),
+        "pass@1": _mean([float(r.success) for r in rollouts]),
+        "pass@G": _mean([float(any(r.success for r in g.rollouts)) for g in drafts if g.rollouts]),
+        "outcome": _mean([r.outcome or 0.0 for r in rollouts]),
+        "truncated": _mean([float(r.truncated) for r in rollouts]),
+        "turns": len(turns) / max(1, len(rollouts)),
+        "turns_out_of_tokens": _mean([float(t.finish == "length") for t in turns]),
+        "rollouts_corrected": float(sum(r.corrected for g in groups for r in g.rollouts)),
+    }
+
+
+REACHED = {
+    "flagged": ("uncorrected", "rejected", "gated", "unforkable", "failed", "succeeded"),
+    "corrected": ("rejected", "gated", "unforkable", "failed", "succeeded"),
+    "verified": ("gated", "unforkable", "failed", "succeeded"),
+    "admitted": ("unforkable", "failed", "succeeded"),
+    "succeeded": ("succeeded",),
+}
+"""For each step of the funnel, the stages of the records that came through it."""
+
+
+def funnel(records: Sequence[Intervention], candidates: int) -> dict[str, float]:
+    """How many records came how far, and the perplexities seen at the gate.
+
+    `mean_ppl` is over corrections that reached the gate; it is absent when none did.
+    """
+    import torch
+
+    from rti.ops import perplexity
+
+    stages = Counter(r.stage for r in records)
+    counts = {
+        f"funnel/{name}": float(sum(stages[s] for s in through))
+        for name, through in REACHED.items()
+    }
+    scored = [
+        perplexity(torch.tensor(r.rollout_logprobs)) for r in records if r.rollout_logprobs
+    ]
+    unparsed: Mapping[str, int] = {
+        "diagnosis": sum(r.diagnosis is not None and not r.diagnosis.parsed for r in records),
+        "verdict": sum(not v.parsed for r in records for v in r.verdicts),
+    }
+    return {
+        "funnel/candidates": float(candidates),
+        "funnel/attempts": float(len(records)),
+        **counts,
+        "funnel/trained": float(sum(r.trained for r in records)),
+        "funnel/faulted": float(stages["faulted"]),
+        "corrections_without_numerator": float(
+            sum(r.weights is not None and r.corrector_logprobs is None for r in records)
+        ),
+        **{f"unparsed/{name}": float(n) for name, n in unparsed.items()},
+        **({"mean_ppl": _mean(scored)} if scored else {}),
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0

@@ -1,0 +1,38 @@
+"""`rti train CONFIG`: the whole loop, resumable."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from typing import TYPE_CHECKING
+
+from rti.commands import add_config_arguments
+
+if TYPE_CHECKING:
+    from rti.registry import Registry
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Fill the sub-parser of `rti train`."""
+    parser.description = (
+        "Train a policy: rollouts, interventions where a whole group failed, updates. The run "
+        "writes config.toml, events.jsonl and checkpoints into [run] out. Ctrl-C saves and exits."
+    )
+    add_config_arguments(parser)
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on from the newest checkpoint in [run] out (from the start if there is none)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace, registry: Registry) -> int:
+    """Train to the end."""
+    from rti.assemble import assemble
+    from rti.config import load_config
+    from rti.engine import train
+
+    config = load_config(args.config, args.set)
+    asyncio.run(train(assemble(config, registry), resume=args.resume))
+    return 0

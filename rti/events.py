@@ -1,0 +1,99 @@
+"""What a run says as it goes: typed events for Reporters.
+
+`events.jsonl` holds one of them a line, `event` naming the class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attrs import asdict, field, frozen
+
+
+@frozen
+class RunStarted:
+    """A run began, or went on from a checkpoint at `step`."""
+
+    out: str
+    steps: int
+    step: int
+    seed: int
+    versions: Mapping[str, str] = field(factory=dict)
+    plugins: Mapping[str, str] = field(factory=dict)
+
+
+@frozen
+class StepDone:
+    """One step is over. `words` says in plain language what it learned from, or why nothing."""
+
+    step: int
+    policy_version: int
+    metrics: Mapping[str, float]
+    words: str
+
+
+@frozen
+class TurnRepaired:
+    """One look at one turn, in words: how far it came, and why it stopped there."""
+
+    step: int
+    task: str
+    family: str
+    rollout: int
+    attempt: int
+    turn: int | None
+    stage: str
+    reason: str
+    history: str = ""
+    draft: str = ""
+    diagnosis: str = ""
+    correction: str = ""
+    tokens: Sequence[str] = ()
+    perplexity: float | None = None
+    threshold: float | None = None
+    weights: Sequence[float] = ()
+    outcome: float | None = None
+    trained: bool = False
+    provenance: Mapping[str, Any] = field(factory=dict)
+
+
+@frozen
+class Evaluated:
+    """The policy was evaluated, without intervention."""
+
+    step: int
+    policy_version: int
+    metrics: Mapping[str, float]
+    families: Mapping[str, Mapping[str, float]] = field(factory=dict)
+
+
+@frozen
+class CheckpointSaved:
+    """A checkpoint was written: a run resumed from it begins at `step`."""
+
+    step: int
+    path: str
+
+
+@frozen
+class RunEnded:
+    """The run is over. `status` is "done", "interrupted" or "failed"."""
+
+    step: int
+    status: str
+    seconds: float
+    tokens: float
+    reason: str = ""
+
+
+Event = RunStarted | StepDone | TurnRepaired | Evaluated | CheckpointSaved | RunEnded
+
+
+def as_record(event: Any) -> dict[str, Any]:
+    """An event as a JSON object."""
+    return {"event": type(event).__name__, **asdict(event, value_serializer=_plain)}
+
+
+def _plain(_: Any, __: Any, value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

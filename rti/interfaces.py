@@ -1,0 +1,383 @@
+"""The kinds of plug-in. Each is a small Protocol; its docstring holds a whole working example.
+
+A plug-in is an attrs class whose fields are its options, handed to `rti` by a hook that returns
+`{name: class}` (see `rti.hookspecs`). An object that defines `bind(context)` is called with the
+run's `Context` once everything is built; that is how it reaches the live policy or the renderer.
+Everything a plug-in author needs is importable from `rti`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from attrs import define
+
+from rti.types import (
+    Batch,
+    Completion,
+    Correction,
+    Decision,
+    Diagnosis,
+    Evidence,
+    Floats,
+    Group,
+    History,
+    Ids,
+    Intervention,
+    Message,
+    Privileged,
+    RequestKey,
+    SamplingParams,
+    Step,
+    Task,
+    Tool,
+    Turn,
+    Verdict,
+)
+
+if TYPE_CHECKING:
+    from rti.config import ModelConfig
+
+
+@define
+class Context:
+    """What a run lends to its plug-ins: the live policy, the renderer, the environment, the seed."""
+
+    seed: int
+    model: ModelConfig
+    policy: Policy
+    renderer: Renderer
+    environment: Environment
+    objective: Objective | None = None
+    out: Path | None = None
+
+
+@runtime_checkable
+class Validator(Protocol):
+    """Says whether a turn harmfully derails its rollout.
+
+    It is reward-oriented: a suboptimal but recoverable choice is not harmful.
+
+        @frozen
+        class Errors:
+            "Flags a turn that a tool answered with an error."
+
+            async def validate(self, turn, history, evidence):
+                errors = [m for m in turn.observations or () if m.error]
+                return Diagnosis(bool(errors), "tool-error", "Do not repeat this call.")
+    """
+
+    async def validate(self, turn: Turn, history: History, evidence: Evidence) -> Diagnosis:
+        """Judge `turn`; `turn.observations` is None when it has not been executed yet."""
+        ...
+
+
+@runtime_checkable
+class Corrector(Protocol):
+    """Writes a minimally changed turn, or None when it has nothing to offer.
+
+        @define
+        class Polite:
+            "Asks the user to do what the draft did itself."
+
+            renderer: Renderer = field(init=False)
+
+            def bind(self, context):
+                self.renderer = context.renderer
+
+            async def correct(self, draft, diagnosis, history, tools):
+                message = Message("assistant", f"Could you please: {diagnosis.direction}")
+                return Correction(self.renderer.turn(message), message)
+    """
+
+    async def correct(
+        self, draft: Turn, diagnosis: Diagnosis, history: History, tools: Sequence[Tool]
+    ) -> Correction | None:
+        """Return a correction of `draft`. It never sees evidence or privileged facts."""
+        ...
+
+
+@runtime_checkable
+class Verifier(Protocol):
+    """Accepts a correction, or refuses it. All configured verifiers must accept.
+
+        @frozen
+        class Short:
+            "Refuses corrections of more than 200 tokens."
+
+            async def verify(self, correction, draft, history, evidence, privileged):
+                return Verdict(len(correction.completion_ids) <= 200, "too long")
+    """
+
+    async def verify(
+        self,
+        correction: Correction,
+        draft: Turn,
+        history: History,
+        evidence: Evidence,
+        privileged: Privileged,
+    ) -> Verdict:
+        """Judge `correction`. The verdict's reason enters no prompt."""
+        ...
+
+
+@runtime_checkable
+class Gate(Protocol):
+    """Lets an intervention through by its numbers. Several gates are ANDed.
+
+        @frozen
+        class AtMost:
+            "Refuses corrections of more than `tokens` tokens."
+
+            tokens: int = option(64, "Most tokens a correction may have.", at_least(1))
+
+            def admit(self, intervention):
+                n = len(intervention.rollout_logprobs)
+                return Decision(n <= self.tokens, n, self.tokens, "length")
+    """
+
+    def admit(self, intervention: Intervention) -> Decision:
+        """Decide; `intervention.rollout_logprobs` are those of ũ_k at h_k under π_roll."""
+        ...
+
+
+@runtime_checkable
+class Weighter(Protocol):
+    """Gives every token of a corrected turn its weight.
+
+        @frozen
+        class Flat:
+            "Weights all tokens alike."
+
+            def weigh(self, intervention):
+                return (1.0,) * len(intervention.rollout_logprobs)
+    """
+
+    def weigh(self, intervention: Intervention) -> Floats:
+        """Return T finite, positive weights. `corrector_logprobs` is None without a prompt."""
+        ...
+
+
+@runtime_checkable
+class Trigger(Protocol):
+    """Says whether a group is intervened on. Judged on raw outcomes, never on shaped rewards.
+
+        @frozen
+        class AllFailed:
+            def fires(self, group):
+                return group.all_failed
+    """
+
+    def fires(self, group: Group) -> bool:
+        """Whether to intervene on `group`."""
+        ...
+
+
+@runtime_checkable
+class Session(Protocol):
+    """One live episode of an environment."""
+
+    @property
+    def opening(self) -> Sequence[Message]:
+        """The messages before the first turn: system, user."""
+        ...
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        """Tools the conversation is about; `owner` says whose each is."""
+        ...
+
+    async def step(self, turn: Turn) -> Step:
+        """Execute a turn. Raises InfrastructureError for faults that are not the policy's."""
+        ...
+
+    async def fork(self, k: int) -> Session:
+        """An independent session in the state before turn `k`, or raise CannotFork."""
+        ...
+
+    def state_digest(self) -> str:
+        """A hash of the whole state, equal exactly for equal states."""
+        ...
+
+    def evidence(self, k: int) -> Evidence:
+        """What the Validator may know about success when it looks at turn `k`."""
+        ...
+
+    def privileged(self) -> Privileged:
+        """Facts that no correction may hold unless history has them."""
+        ...
+
+    def score(self) -> float:
+        """The outcome in [0, 1]. From the environment alone."""
+        ...
+
+    async def close(self) -> None:
+        """Release what the session holds. Safe to call twice."""
+        ...
+
+
+@runtime_checkable
+class Environment(Protocol):
+    """A set of tasks and how to live through them.
+
+    Success is an outcome of at least `threshold`. `leaks_by_design` says that evidence may hold
+    privileged strings on purpose, so that leaks can be studied; `rti doctor` reports it.
+    See docs for a complete one; `rti.testing.check_environment` checks yours.
+    """
+
+    threshold: float
+    leaks_by_design: bool
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """All tasks of a split, always in the same order."""
+        ...
+
+    async def start(self, task: Task) -> Session:
+        """A fresh session of `task`."""
+        ...
+
+    def reference(self, name: str) -> Callable[[Session], Message] | None:
+        """A reference agent for `rti doctor`: "gold" or "noop"; None when there is none.
+
+        It returns the agent's next message for a session. It may use the answer, so nothing it
+        says is ever trained on.
+        """
+        ...
+
+
+@runtime_checkable
+class Renderer(Protocol):
+    """Messages ↔ token ids for one model family. Sampled ids stay as they are."""
+
+    @property
+    def stop_ids(self) -> Ids:
+        """Tokens that end a turn."""
+        ...
+
+    def encode(self, text: str) -> Ids:
+        """Token ids of plain text, without special tokens."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of token ids."""
+        ...
+
+    def prompt(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> Ids:
+        """The prompt for the next turn. Assistant `token_ids` are inserted verbatim."""
+        ...
+
+    def turn(self, message: Message) -> Ids:
+        """An assistant message as a completion, end-of-turn token included."""
+        ...
+
+    def parse(self, ids: Sequence[int]) -> Message:
+        """A completion as a message; `token_ids` is set. Never raises on odd ids."""
+        ...
+
+    def extends(self, before: Sequence[int], after: Sequence[int]) -> bool:
+        """Whether `after` starts with all of `before`."""
+        ...
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Samples and scores. Token ids in and out; batching is its own affair."""
+
+    @property
+    def version(self) -> int:
+        """Version of the weights it holds now: the number of updates behind them."""
+        ...
+
+    @property
+    def usage(self) -> Mapping[str, float]:
+        """Counters that only grow; `sampled_tokens` and `scored_tokens` at least."""
+        ...
+
+    async def sample(
+        self, prompts: Sequence[Ids], params: SamplingParams, keys: Sequence[RequestKey], stop: Ids
+    ) -> list[Completion]:
+        """One completion a prompt. Equal keys and prompts draw equal tokens."""
+        ...
+
+    async def score(
+        self, prompts: Sequence[Ids], completions: Sequence[Ids], version: int
+    ) -> list[Floats]:
+        """Logprobs of each completion's tokens after its prompt, at temperature 1.
+
+        Raises StaleVersionError when `version` is not the version it holds.
+        """
+        ...
+
+    async def load(self, weights: Mapping[str, Any], version: int) -> None:
+        """Take new weights; drop every cache of the old ones."""
+        ...
+
+    async def gather(self, coroutines: Sequence[Awaitable[Any]]) -> list[Any]:
+        """Run episodes together and return their results in order.
+
+        The policy knows how many are alive, and so when every one of them waits for it.
+        """
+        ...
+
+
+@runtime_checkable
+class Objective(Protocol):
+    """What is maximised: group advantages, and a pure loss a token.
+
+    `needs` names what must be in `Batch.aux` ("reference", "teacher", "demonstrations").
+    """
+
+    needs: Sequence[str]
+    aggregate: str
+
+    def advantages(self, group: Group) -> Floats:
+        """Â, one a rollout, from raw outcomes."""
+        ...
+
+    def token_loss(self, logprobs: Any, rollout_logprobs: Any, advantages: Any) -> Any:
+        """Loss of each token: tensors of one shape in, one tensor of that shape out."""
+        ...
+
+
+@runtime_checkable
+class Trainer(Protocol):
+    """Takes an engine-neutral batch and updates weights. Knows nothing of plug-ins."""
+
+    def supports(self, objective: Objective) -> bool:
+        """Whether it can optimise this objective."""
+        ...
+
+    def step(self, batch: Batch) -> Mapping[str, float]:
+        """One update on `batch` (at least one sample). Returns metrics, `loss` among them."""
+        ...
+
+    def weights(self) -> Mapping[str, Any]:
+        """The weights now, by parameter name."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write weights and optimiser state into an existing folder. No pickle."""
+        ...
+
+    def restore(self, folder: Path) -> None:
+        """Read back what `save` wrote, bit for bit."""
+        ...
+
+
+@runtime_checkable
+class Reporter(Protocol):
+    """Receives the run's typed events (`rti.events`), in order."""
+
+    def report(self, event: Any) -> None:
+        """Take one event. Must not raise for an event it does not know."""
+        ...
+
+    def close(self) -> None:
+        """The run is over."""
+        ...
+
+
+Command = Callable[..., Any]
+"""A sub-command: called with an argparse sub-parser to fill; sets `run` by `set_defaults`."""

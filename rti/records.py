@@ -1,0 +1,54 @@
+"""Interventions → events: token ids back into words a person can read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from attrs import asdict
+
+from rti.events import TurnRepaired
+from rti.interfaces import Renderer
+from rti.types import Intervention
+
+
+def repaired_turns(
+    interventions: Sequence[Intervention], step: int, renderer: Renderer
+) -> Iterator[TurnRepaired]:
+    """One event for every record in which a turn was flagged, or a fault met."""
+    for record in interventions:
+        if record.stage != "unflagged":
+            yield repaired_turn(record, step, renderer)
+
+
+def repaired_turn(record: Intervention, step: int, renderer: Renderer) -> TurnRepaired:
+    """An intervention in words."""
+    decode = renderer.decode
+    correction, draft, gated = record.correction, record.draft, record.decisions
+    return TurnRepaired(
+        step=step,
+        task=record.task.id,
+        family=record.task.family,
+        rollout=record.rollout,
+        attempt=record.attempt,
+        turn=draft.index if draft else None,
+        stage=record.stage,
+        reason=record.reason,
+        history=decode(record.history.prompt_ids) if record.history else "",
+        draft=decode(draft.completion_ids) if draft else "",
+        diagnosis=_diagnosis(record),
+        correction=decode(correction.completion_ids) if correction else "",
+        tokens=[decode([i]) for i in correction.completion_ids] if correction else (),
+        perplexity=gated[0].value if gated else None,
+        threshold=gated[0].threshold if gated else None,
+        weights=record.weights or (),
+        outcome=record.outcome,
+        trained=record.trained,
+        provenance=asdict(correction.provenance) if correction else {},
+    )
+
+
+def _diagnosis(record: Intervention) -> str:
+    found = record.diagnosis
+    if found is None:
+        return ""
+    return ": ".join(filter(None, (found.kind, found.direction)))

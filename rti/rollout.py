@@ -1,0 +1,158 @@
+"""Task → rollout: the agent's turns in an environment, one request to the policy at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from attrs import define, evolve, frozen
+
+from rti.errors import InfrastructureError, RtiError
+from rti.interfaces import Environment, Policy, Renderer, Session
+from rti.types import Message, RequestKey, Rollout, SamplingParams, Task, Turn
+
+T = TypeVar("T")
+Revise = Callable[[Turn, Sequence[Message]], Awaitable[Turn | None]]
+"""Looks at a sampled turn and the messages before it; returns another turn in its place, or None."""
+
+
+@frozen
+class Limits:
+    """How long a rollout may get, and how long its environment may take."""
+
+    max_turns: int = 8
+    max_new_tokens: int = 256
+    max_context: int = 0
+    temperature: float = 1.0
+    top_p: float = 1.0
+    timeout_s: float = 120.0
+    retries: int = 1
+
+
+@define
+class Episode:
+    """A rollout and the session it was lived in, kept open so that it can be forked."""
+
+    rollout: Rollout
+    session: Session | None = None
+
+    async def close(self) -> None:
+        """Release the session."""
+        if self.session is not None:
+            session, self.session = self.session, None
+            await session.close()
+
+
+def messages_before(session: Session, turns: Sequence[Turn]) -> list[Message]:
+    """The conversation after the opening and these turns, what was observed included."""
+    messages = list(session.opening)
+    for turn in turns:
+        messages += [turn.message, *(turn.observations or ())]
+    return messages
+
+
+@define
+class Actor:
+    """Plays the agent: renders, samples, steps the environment."""
+
+    policy: Policy
+    renderer: Renderer
+    environment: Environment
+    limits: Limits
+
+    async def episode(self, task: Task, index: int, key: RequestKey) -> Episode:
+        """Play `task` from its start. A fault is retried, then recorded in `rollout.fault`."""
+        fault = ""
+        for _ in range(self.limits.retries + 1):
+            session: Session | None = None
+            try:
+                session = await self._guard(self.environment.start(task), "starting the task")
+                return Episode(await self.play(session, Rollout(task, index), key), session)
+            except InfrastructureError as error:
+                fault = str(error)
+                if session is not None:
+                    await session.close()
+        return Episode(Rollout(task, index, fault=fault))
+
+    async def play(
+        self, session: Session, so_far: Rollout, key: RequestKey, revise: Revise | None = None
+    ) -> Rollout:
+        """Go on from `so_far` to the end of the episode and score it.
+
+        Raises:
+            InfrastructureError: when environment or policy fail for reasons of their own.
+        """
+        turns = list(so_far.turns)
+        messages = messages_before(session, turns)
+        done = truncated = False
+        while not (done or truncated) and len(turns) < self.limits.max_turns:
+            turn = await self._sample(session, messages, len(turns), key)
+            if turn is None:
+                truncated = True
+                break
+            if revise is not None:
+                turn = await revise(turn, messages) or turn
+            turn, done, truncated = await self.execute(session, turn)
+            turns.append(turn)
+            messages += [turn.message, *(turn.observations or ())]
+        return await self.finish(session, so_far, turns, truncated or not done)
+
+    async def execute(self, session: Session, turn: Turn) -> tuple[Turn, bool, bool]:
+        """Step the environment: the turn with its observations, done, truncated."""
+        step = await self._guard(session.step(turn), f"turn {turn.index} of the environment")
+        return evolve(turn, observations=step.observations), step.done, step.truncated
+
+    async def finish(
+        self, session: Session, so_far: Rollout, turns: Sequence[Turn], truncated: bool
+    ) -> Rollout:
+        """The rollout with its outcome."""
+
+        async def score() -> float:
+            return session.score()
+
+        outcome = await self._guard(score(), "scoring")
+        return evolve(
+            so_far,
+            turns=tuple(turns),
+            messages=tuple(messages_before(session, turns)),
+            outcome=outcome,
+            success=outcome >= self.environment.threshold,
+            truncated=truncated,
+        )
+
+    async def _sample(
+        self, session: Session, messages: Sequence[Message], index: int, key: RequestKey
+    ) -> Turn | None:
+        """The policy's next turn; None when the prompt leaves no room for one."""
+        limits = self.limits
+        prompt = self.renderer.prompt(messages, session.tools)
+        if limits.max_context and len(prompt) + limits.max_new_tokens > limits.max_context:
+            return None
+        params = SamplingParams(limits.max_new_tokens, limits.temperature, limits.top_p)
+        [completion] = await self.policy.sample(
+            [prompt], params, [key.child(turn=index)], self.renderer.stop_ids
+        )
+        return Turn(
+            index=index,
+            prompt_ids=prompt,
+            completion_ids=completion.token_ids,
+            rollout_logprobs=completion.logprobs,
+            message=self.renderer.parse(completion.token_ids),
+            policy_version=completion.policy_version,
+            finish=completion.finish,
+        )
+
+    async def _guard(self, work: Awaitable[T], what: str) -> T:
+        """Await the environment; whatever goes wrong there is an infrastructure fault."""
+        try:
+            async with asyncio.timeout(self.limits.timeout_s):
+                return await work
+        except TimeoutError as error:
+            raise InfrastructureError(
+                f"{what} took longer than {self.limits.timeout_s:g} s ([rollout] timeout_s)"
+            ) from error
+        except RtiError:
+            raise
+        except Exception as error:  # an environment is third-party code: its crash is no failure
+            raise InfrastructureError(f"{what} crashed: {type(error).__name__}: {error}") from error

@@ -1,0 +1,221 @@
+"""The check of an environment: deterministic, forkable at every turn, nothing shared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attrs import frozen
+
+from rti.errors import CannotFork
+from rti.interfaces import Environment, Session
+from rti.testing._contract import is_a, that
+from rti.types import Evidence, Message, Privileged, Step, Task, Turn
+
+
+async def check_environment(
+    environment: Environment, tasks: int = 3, *, split: str = "train", max_turns: int = 20
+) -> None:
+    """The contract of an Environment, on the first `tasks` tasks of a split.
+
+    Each task is played by the reference agents (by one that says a word, where there is none).
+    The same turns must give the same steps, digests and outcome in a second session; a fork at
+    every turn must start in the state before that turn, continue to the same end, and share
+    nothing with the session it came from. An environment that cannot fork says `CannotFork`.
+
+    Args:
+        environment: already bound, if it needs a run's context.
+        tasks: how many tasks to play.
+        split: of the tasks.
+        max_turns: rollouts are cut there.
+
+    Raises:
+        AssertionError: says what broke.
+    """
+    is_a(environment.leaks_by_design, bool, "leaks_by_design")
+    that(
+        0 < environment.threshold <= 1,
+        f"threshold is {environment.threshold!r}: must be above 0 and at most 1",
+    )
+    listed = list(environment.tasks(split))
+    that(bool(listed), f"tasks({split!r}) is empty")
+    that(listed == list(environment.tasks(split)), f"tasks({split!r}) differs between two calls")
+    that(
+        len({task.id for task in listed}) == len(listed),
+        f"tasks({split!r}) has two tasks of one id",
+    )
+    for task in listed[:tasks]:
+        ends: dict[str, tuple[str, float]] = {}
+        for name in ("gold", "noop"):
+            agent = environment.reference(name)
+            if agent is None and name == "gold":
+                continue
+            play = await _play(environment, task, agent or _says_a_word, max_turns)
+            where = f"task {task.id!r}, agent {name!r}"
+            await _check_replay(environment, task, play, where)
+            await _check_forks(play, where)
+            await _check_close(play.session, where)
+            ends[name] = (play.digests[-1], play.outcome)
+            that(
+                name != "gold" or play.outcome >= environment.threshold,
+                f"{where}: outcome {play.outcome} is below the threshold "
+                f"{environment.threshold}: the gold reference must succeed",
+            )
+        if len(ends) == 2:
+            (gold_digest, gold_outcome), (noop_digest, noop_outcome) = ends.values()
+            that(
+                gold_outcome == noop_outcome or gold_digest != noop_digest,
+                f"task {task.id!r}: two ends with different outcomes have one state_digest",
+            )
+
+
+@frozen
+class _Play:
+    """One rollout in an environment: digests[k] is the state before turn k, the last the end."""
+
+    session: Session
+    turns: tuple[Turn, ...]
+    steps: tuple[Step, ...]
+    digests: tuple[str, ...]
+    outcome: float
+
+
+def _says_a_word(_: Session) -> Message:
+    return Message("assistant", "hm")
+
+
+async def _play(
+    environment: Environment, task: Task, agent: Callable[[Session], Message], max_turns: int
+) -> _Play:
+    session = await environment.start(task)
+    turns: list[Turn] = []
+    steps: list[Step] = []
+    digests = [_digest(session)]
+    while len(turns) < max_turns:
+        message = agent(session)
+        turn = Turn(
+            index=len(turns),
+            prompt_ids=(0,),
+            completion_ids=(0,),
+            rollout_logprobs=(0.0,),
+            message=message,
+        )
+        is_a(session.evidence(len(turns)), Evidence, "evidence")
+        that(
+            _digest(session) == digests[-1],
+            f"task {task.id!r}: the state changes while nobody steps (evidence, a look at it)",
+        )
+        step = await session.step(turn)
+        is_a(step, Step, "step")
+        turns.append(turn)
+        steps.append(step)
+        digests.append(_digest(session))
+        if step.done or step.truncated:
+            break
+    is_a(session.privileged(), Privileged, "privileged")
+    return _Play(session, tuple(turns), tuple(steps), tuple(digests), _outcome(session))
+
+
+def _digest(session: Session) -> str:
+    digest = session.state_digest()
+    is_a(digest, str, "state_digest")
+    that(session.state_digest() == digest, "state_digest differs between two calls in one state")
+    return digest
+
+
+def _outcome(session: Session) -> float:
+    outcome = session.score()
+    that(
+        isinstance(outcome, (int, float)) and 0 <= outcome <= 1,
+        f"score gave {outcome!r}: outcomes lie in [0, 1]",
+    )
+    that(session.score() == outcome, "score differs between two calls in one state")
+    return float(outcome)
+
+
+async def _check_replay(environment: Environment, task: Task, play: _Play, where: str) -> None:
+    fresh = await environment.start(task)
+    that(
+        list(fresh.opening) == list(play.session.opening),
+        f"{where}: two sessions of one task open differently",
+    )
+    that(
+        list(fresh.tools) == list(play.session.tools),
+        f"{where}: two sessions of one task list different tools",
+    )
+    that(
+        _digest(fresh) == play.digests[0], f"{where}: two sessions of one task start in two states"
+    )
+    try:
+        # `when = "before_step"` forks a session that stands right before the turn.
+        unplayed = await fresh.fork(0)
+    except CannotFork:
+        unplayed = None
+    await _check_continues(fresh, play, 0, f"{where}: a second session")
+    await fresh.close()
+    if unplayed is not None:
+        await _check_continues(unplayed, play, 0, f"{where}: a fork of a session not yet played")
+        await unplayed.close()
+    that(
+        _digest(play.session) == play.digests[-1],
+        f"{where}: a second session changed the state of the first (shared state)",
+    )
+
+
+async def _check_continues(session: Session, play: _Play, k: int, who: str) -> None:
+    """Play turns k… again: every step and state, and the outcome, must be as the first time."""
+    for turn, step, digest in zip(
+        play.turns[k:], play.steps[k:], play.digests[k + 1 :], strict=True
+    ):
+        that(
+            await session.step(turn) == step,
+            f"{who} answers turn {turn.index} differently",
+        )
+        that(_digest(session) == digest, f"{who} is in another state after turn {turn.index}")
+    that(_outcome(session) == play.outcome, f"{who} ends with another outcome")
+
+
+async def _check_forks(play: _Play, where: str) -> None:
+    original = play.session
+    for k in range(len(play.turns)):
+        try:
+            fork, sibling = await original.fork(k), await original.fork(k)
+        except CannotFork:
+            continue
+        who = f"{where}: the fork before turn {k}"
+        for copy_ in (fork, sibling):
+            that(_digest(copy_) == play.digests[k], f"{who} is not in the state before that turn")
+        that(
+            list(fork.opening) == list(original.opening)
+            and list(fork.tools) == list(original.tools),
+            f"{who} has another opening or other tools",
+        )
+        await _check_continues(fork, play, k, who)
+        that(
+            _digest(sibling) == play.digests[k],
+            f"{who} shares state with another fork: stepping one changed the other",
+        )
+        try:
+            second = await fork.fork(k)
+        except CannotFork:
+            pass
+        else:
+            that(
+                _digest(second) == play.digests[k],
+                f"{who} cannot itself be forked at that turn: another state",
+            )
+            await second.close()
+        await fork.close()
+        that(_digest(sibling) == play.digests[k], f"{who}, when closed, takes another fork with it")
+        await sibling.close()
+        that(
+            _digest(original) == play.digests[-1] and _outcome(original) == play.outcome,
+            f"{who} shares state with the session it came from",
+        )
+
+
+async def _check_close(session: Session, where: str) -> None:
+    await session.close()
+    try:
+        await session.close()
+    except Exception as error:  # whatever it is, it is the fault this check looks for
+        raise AssertionError(f"{where}: close called twice raises {error!r}") from error

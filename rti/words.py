@@ -1,0 +1,43 @@
+"""What a step learned from, or why it learned nothing, in plain words."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rti.types import Batch
+
+_LOST = {
+    "unflagged": "had no turn flagged",
+    "uncorrected": "got no correction",
+    "rejected": "rejected by the Verifier",
+    "gated": "over δ",
+    "unforkable": "could not be forked",
+    "faulted": "met an infrastructure fault",
+    "failed": "resumed and failed again",
+}
+
+
+def explain(batch: Batch) -> str:
+    """One or two sentences on a batch, e.g. for the console."""
+    m = batch.metrics
+    groups, failed = int(m.get("groups", 0)), int(m.get("groups_all_failed", 0))
+    signal = int(m.get("groups_with_signal", 0))
+    trained = int(m.get("rollouts_corrected", 0))
+    faults = int(m.get("faults", 0))
+    lost = Counter(r.stage for r in batch.interventions if not r.trained)
+    parts = [f"{n} {_LOST[stage]}" for stage, n in lost.most_common() if stage in _LOST]
+    fault_note = f" {faults} rollouts dropped: infrastructure." if faults else ""
+    if signal:
+        words = f"{signal} of {groups} groups give signal"
+        if trained:
+            words += f", with {trained} repaired rollouts"
+        return words + "." + fault_note
+    solved = int(m.get("groups_all_succeeded", 0))
+    words = f"No signal: {failed} of {groups} groups all failed"
+    if solved:
+        words += f", {solved} all succeeded"
+    if not m.get("groups_fired"):
+        words += "; no intervention was triggered"
+    elif parts:
+        words += "; no correction survived: " + ", ".join(parts)
+    return words + ". The weights stay as they are." + fault_note
