@@ -17,7 +17,7 @@ from rti.errors import RunError
 from rti.interfaces import Objective, Trigger
 from rti.intervene import Repairer
 from rti.rollout import Actor, Episode
-from rti.types import Batch, Group, Intervention, RequestKey, Rollout, Task
+from rti.types import Batch, Group, Intervention, RequestKey, Rollout, Stage, Task
 
 
 @define
@@ -140,7 +140,7 @@ def _group_metrics(
     }
 
 
-REACHED = {
+REACHED: Mapping[str, tuple[Stage, ...]] = {
     "flagged": ("uncorrected", "rejected", "gated", "unforkable", "failed", "succeeded"),
     "corrected": ("rejected", "gated", "unforkable", "failed", "succeeded"),
     "verified": ("gated", "unforkable", "failed", "succeeded"),
@@ -164,9 +164,7 @@ def funnel(records: Sequence[Intervention], candidates: int) -> dict[str, float]
         f"funnel/{name}": float(sum(stages[s] for s in through))
         for name, through in REACHED.items()
     }
-    scored = [
-        perplexity(torch.tensor(r.rollout_logprobs)) for r in records if r.rollout_logprobs
-    ]
+    scored = [perplexity(torch.tensor(r.rollout_logprobs)) for r in records if r.rollout_logprobs]
     unparsed: Mapping[str, int] = {
         "diagnosis": sum(r.diagnosis is not None and not r.diagnosis.parsed for r in records),
         "verdict": sum(not v.parsed for r in records for v in r.verdicts),

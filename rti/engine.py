@@ -282,5 +282,3 @@ def checkpoint_to_read(path: Path) -> Path:
             "RUN/checkpoints/step-000010."
         )
     return found
-
-

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @define
 class Context:
-    """What a run lends to its plug-ins: the live policy, the renderer, the environment, the seed."""
+    """What a run lends to its plug-ins: policy, renderer, environment, seed."""
 
     seed: int
     model: ModelConfig
@@ -78,18 +78,18 @@ class Validator(Protocol):
 class Corrector(Protocol):
     """Writes a minimally changed turn, or None when it has nothing to offer.
 
-        @define
-        class Polite:
-            "Asks the user to do what the draft did itself."
+    @define
+    class Polite:
+        "Asks the user to do what the draft did itself."
 
-            renderer: Renderer = field(init=False)
+        renderer: Renderer = field(init=False)
 
-            def bind(self, context):
-                self.renderer = context.renderer
+        def bind(self, context):
+            self.renderer = context.renderer
 
-            async def correct(self, draft, diagnosis, history, tools):
-                message = Message("assistant", f"Could you please: {diagnosis.direction}")
-                return Correction(self.renderer.turn(message), message)
+        async def correct(self, draft, diagnosis, history, tools):
+            message = Message("assistant", f"Could you please: {diagnosis.direction}")
+            return Correction(self.renderer.turn(message), message)
     """
 
     async def correct(
@@ -103,12 +103,12 @@ class Corrector(Protocol):
 class Verifier(Protocol):
     """Accepts a correction, or refuses it. All configured verifiers must accept.
 
-        @frozen
-        class Short:
-            "Refuses corrections of more than 200 tokens."
+    @frozen
+    class Short:
+        "Refuses corrections of more than 200 tokens."
 
-            async def verify(self, correction, draft, history, evidence, privileged):
-                return Verdict(len(correction.completion_ids) <= 200, "too long")
+        async def verify(self, correction, draft, history, evidence, privileged):
+            return Verdict(len(correction.completion_ids) <= 200, "too long")
     """
 
     async def verify(
@@ -127,15 +127,15 @@ class Verifier(Protocol):
 class Gate(Protocol):
     """Lets an intervention through by its numbers. Several gates are ANDed.
 
-        @frozen
-        class AtMost:
-            "Refuses corrections of more than `tokens` tokens."
+    @frozen
+    class AtMost:
+        "Refuses corrections of more than `tokens` tokens."
 
-            tokens: int = option(64, "Most tokens a correction may have.", at_least(1))
+        tokens: int = option(64, "Most tokens a correction may have.", at_least(1))
 
-            def admit(self, intervention):
-                n = len(intervention.rollout_logprobs)
-                return Decision(n <= self.tokens, n, self.tokens, "length")
+        def admit(self, intervention):
+            n = len(intervention.rollout_logprobs)
+            return Decision(n <= self.tokens, n, self.tokens, "length")
     """
 
     def admit(self, intervention: Intervention) -> Decision:
@@ -147,12 +147,12 @@ class Gate(Protocol):
 class Weighter(Protocol):
     """Gives every token of a corrected turn its weight.
 
-        @frozen
-        class Flat:
-            "Weights all tokens alike."
+    @frozen
+    class Flat:
+        "Weights all tokens alike."
 
-            def weigh(self, intervention):
-                return (1.0,) * len(intervention.rollout_logprobs)
+        def weigh(self, intervention):
+            return (1.0,) * len(intervention.rollout_logprobs)
     """
 
     def weigh(self, intervention: Intervention) -> Floats:
@@ -164,10 +164,10 @@ class Weighter(Protocol):
 class Trigger(Protocol):
     """Says whether a group is intervened on. Judged on raw outcomes, never on shaped rewards.
 
-        @frozen
-        class AllFailed:
-            def fires(self, group):
-                return group.all_failed
+    @frozen
+    class AllFailed:
+        def fires(self, group):
+            return group.all_failed
     """
 
     def fires(self, group: Group) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from attrs import define, evolve, field, frozen
 
@@ -24,6 +24,7 @@ from rti.types import (
     Privileged,
     RequestKey,
     Rollout,
+    Stage,
     Turn,
 )
 
@@ -204,9 +205,7 @@ class _Attempt:
                 return f"{name}: {verdict.reason}" if verdict.reason else name
         return ""
 
-    async def _admitted(
-        self, correction: Correction, draft: Turn, history: History
-    ) -> Turn | None:
+    async def _admitted(self, correction: Correction, draft: Turn, history: History) -> Turn | None:
         """Score the correction at the ORIGINAL rollout prompt; gate it; weigh its tokens."""
         policy, ids = self.repairer.actor.policy, correction.completion_ids
         [logprobs_T] = await policy.score([history.prompt_ids], [ids], draft.policy_version)
@@ -268,15 +267,15 @@ class _Attempt:
 
     # --- the record -------------------------------------------------------------------------
 
-    def _note(self, **changes: object) -> None:
+    def _note(self, **changes: Any) -> None:
         self.records[-1] = evolve(self.records[-1], **changes)
 
-    def _end(self, stage: str, reason: str) -> None:
+    def _end(self, stage: Stage, reason: str) -> None:
         self._note(stage=stage, reason=reason)
 
     def _settle(self, rollout: Rollout) -> None:
         """Give the corrections of this resumed rollout their outcome."""
-        stage = "succeeded" if rollout.success else "failed"
+        stage: Stage = "succeeded" if rollout.success else "failed"
         reason = "" if rollout.success else "the resumed rollout did not succeed"
         if rollout.success:
             # Every correction that the successful rollout went through helped to make it.

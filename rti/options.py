@@ -32,7 +32,7 @@ def option(default: Any, doc: str, *checks: Check) -> Any:
             if wanted is not None:
                 raise ValueError(f"{attribute.name} = {value!r}: must be {wanted}")
 
-    metadata = {"rti_option": True, "doc": doc}
+    metadata = {"rti_option": True, "doc": doc, "checks": checks}
     if isinstance(default, (dict, list)):
         copy = type(default)
         return attrs.field(factory=lambda: copy(default), validator=validate, metadata=metadata)

@@ -14,7 +14,7 @@ from rti.types import Message, RequestKey, Rollout, SamplingParams, Task, Turn
 
 T = TypeVar("T")
 Revise = Callable[[Turn, Sequence[Message]], Awaitable[Turn | None]]
-"""Looks at a sampled turn and the messages before it; returns another turn in its place, or None."""
+"""Looks at a sampled turn and the messages before it: another turn in its place, or None."""
 
 
 @frozen

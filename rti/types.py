@@ -159,7 +159,7 @@ class History:
 
 @frozen
 class Evidence:
-    """Reward-side rubrics: what counts as success, never the answer. Validator and Verifier only."""
+    """Reward-side rubrics: what counts as success, never the answer. Not for the Corrector."""
 
     text: str = ""
     facts: Mapping[str, Any] = field(factory=dict)

@@ -388,7 +388,7 @@ def test_with_a_registry_the_options_of_plugins_are_written_out(tmp_path_factory
 def test_the_documentation_has_the_table_of_the_core_options():
     page = Path(__file__).parents[1] / "docs" / "configuration.md"
     assert page.read_text(encoding="utf-8").endswith(reference()), (
-        "docs/configuration.md must end with rti.config.reference()"
+        "docs/configuration.md must end with what rti.config.reference() returns"
     )
 
 

@@ -1,6 +1,5 @@
 """The registry, over real entry points of distributions laid out on `sys.path`."""
 
-# ruff: noqa: RUF009 - options are attrs fields, no shared defaults
 from __future__ import annotations
 
 import asyncio
@@ -112,7 +111,7 @@ def test_entry_points_that_do_not_parse_break_their_distribution_alone(site):
 
 
 def test_a_broken_plugin_is_named_when_the_config_names_it(site):
-    source = gate("wanted") + "\n@hookimpl\ndef rti_triggers():\n    raise OSError('disk')\n"
+    source = gate("wanted") + "\n@hookimpl\ndef rti_correctors():\n    raise OSError('disk')\n"
     install(site, "rti-bad", {"half": source})
     install(site, "rti-gone", {"gone": "import no_such_engine"})
     registry = Registry.load()

@@ -98,6 +98,10 @@ def test_small_strategies(data: st.DataObject, length: int) -> None:
     assert data.draw(messages("tool")).role == "tool"
 
 
+COUNTER = itertools.count(1)
+"""What an impure plug-in looks at."""
+
+
 def breaks(check: Callable[[], None], says: str) -> None:
     with pytest.raises(AssertionError, match=says):
         check()
@@ -123,7 +127,7 @@ class Obj:
             r"(Decision.value must be a number|not pure)",
         ),
         (lambda i: Decision(True, 0.0, None), "Decision.threshold"),  # type: ignore[arg-type]
-        (lambda i, n=itertools.count(): Decision(True, next(n), 1.0), "admit is not pure"),
+        (lambda i, n=COUNTER: Decision(True, next(n), 1.0), "admit is not pure"),
     ],
 )
 def test_broken_gates(admit: Any, says: str) -> None:
@@ -138,7 +142,7 @@ def test_a_gate_may_have_an_infinite_threshold() -> None:
     ("weigh", "says"),
     [
         (lambda i: [1.0] * len(i.rollout_logprobs), "weigh gave .* must be tuple"),
-        (lambda i: (1.0,), "weigh gave 1 weights for a correction of 2 tokens"),
+        (lambda i: (1.0,), "weigh gave 1 weights for a correction of"),
         (lambda i: (0.0,) * len(i.rollout_logprobs), "weight 0 is 0.0"),
         (lambda i: (float("inf"),) * len(i.rollout_logprobs), "weight 0 is inf"),
     ],
@@ -159,7 +163,7 @@ def test_a_weighter_must_cope_without_a_corrector_prompt() -> None:
         (lambda g: None, "fires gave None of type NoneType: must be bool"),
         (lambda g: bool(g.rollouts) and not g.rollouts[0].success, "depends on the order"),
         (lambda g: not any(r.success for r in g.rollouts), "infrastructure faults are no reason"),
-        (lambda g, n=itertools.count(): bool(next(n) % 2), "fires is not pure"),
+        (lambda g, n=COUNTER: bool(next(n) % 2), "fires is not pure"),
     ],
 )
 def test_broken_triggers(fires: Any, says: str) -> None:
@@ -198,7 +202,7 @@ def test_a_sound_objective_passes() -> None:
     [
         ({"needs": "teacher"}, "needs must be a sequence of names"),
         ({"aggregate": "mean"}, "aggregate is 'mean'"),
-        ({"advantages": lambda g: (0.0,)}, "advantages gave 1 numbers for 2 rollouts"),
+        ({"advantages": lambda g: (0.0,)}, "advantages gave 1 numbers for"),
         ({"advantages": lambda g: (float("inf"),) * len(g.rollouts)}, "not finite"),
         (
             {"advantages": lambda g: tuple(o - g.outcomes_G[0] for o in g.outcomes_G)},
@@ -209,7 +213,7 @@ def test_a_sound_objective_passes() -> None:
         ({"token_loss": lambda n, o, a: -n.detach() * a}, "no gradient"),
         ({"token_loss": lambda n, o, a: n / 0.0}, "not finite"),
         (
-            {"token_loss": lambda n, o, a, c=itertools.count(1): -n * a + next(c)},
+            {"token_loss": lambda n, o, a, c=COUNTER: -n * a + next(c)},
             "token_loss is not pure",
         ),
         ({"token_loss": lambda n, o, a: -n * a.fill_(1.0)}, "token_loss changed its inputs"),
@@ -442,12 +446,13 @@ class ForksOnlyOnce(Lock):
 
 
 class Random(Lock):
-    def __attrs_post_init__(self) -> None:
-        self.generator = random.SystemRandom()
+    def __init__(self, task: Task, env: Any) -> None:
+        super().__init__(task, env, generator=random.SystemRandom())
 
 
 class StartsAnyhow(Lock):
-    def __attrs_post_init__(self) -> None:
+    def __init__(self, task: Task, env: Any) -> None:
+        super().__init__(task, env)
         self.state["luck"] = random.SystemRandom().random()
 
 
@@ -488,10 +493,9 @@ class NeverOpens(Lock):
 class ClosesTheOthers(Lock):
     """Its forks share a server that closing one of them shuts down."""
 
-    server: Any = None
-
-    def __attrs_post_init__(self) -> None:
-        self.server = {"up": True}
+    def __init__(self, task: Task, env: Any) -> None:
+        super().__init__(task, env)
+        self.server: dict[str, bool] = {"up": True}
 
     async def fork(self, k: int) -> Session:
         fork: Any = await super().fork(k)
@@ -508,11 +512,11 @@ class ClosesTheOthers(Lock):
 @pytest.mark.parametrize(
     ("session", "says"),
     [
-        (SharesState, "shares? .*state|is in another state|changed"),
-        (SharesWithSiblings, "shares state with another fork|another state|another outcome"),
-        (ForksLate, "is not in the state before that turn|another state"),
+        (SharesState, "a fork shares state with the session it came from"),
+        (SharesWithSiblings, "shares state with another fork"),
+        (ForksLate, "is not in the state before that turn"),
         (ForgetsTheGenerator, "before turn 1 answers turn 1 differently"),
-        (ForksOnlyOnce, "cannot itself be forked at that turn|another state"),
+        (ForksOnlyOnce, "cannot itself be forked at that turn"),
         (Random, "a second session answers turn 0 differently"),
         (StartsAnyhow, "start in two states"),
         (TooGenerous, r"score gave 2.0: outcomes lie in \[0, 1\]"),
@@ -521,7 +525,7 @@ class ClosesTheOthers(Lock):
         (BlindDigest, "different outcomes have one state_digest"),
         (ClosesOnce, "close called twice raises ValueError"),
         (NeverOpens, "the gold reference must succeed"),
-        (ClosesTheOthers, "takes another fork with it|another state"),
+        (ClosesTheOthers, "takes another fork with it"),
     ],
 )
 def test_broken_sessions(session: Any, says: str) -> None:
@@ -533,7 +537,7 @@ def test_broken_sessions(session: Any, says: str) -> None:
     ("tasks", "says"),
     [
         (lambda split: [], "is empty"),
-        (lambda split, n=itertools.count(): [Task(f"t{next(n)}")], "differs between two calls"),
+        (lambda split, n=COUNTER: [Task(f"t{next(n)}")], "differs between two calls"),
         (lambda split: [Task("t"), Task("t")], "two tasks of one id"),
     ],
 )

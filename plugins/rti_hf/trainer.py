@@ -196,10 +196,7 @@ class HfTrainer:
 
         def flat(name: str) -> Any:
             kept = [
-                v
-                for s in rows
-                for v, m in zip(getattr(s, name), s.loss_mask, strict=True)
-                if m
+                v for s in rows for v, m in zip(getattr(s, name), s.loss_mask, strict=True) if m
             ]
             return torch.tensor(kept, dtype=torch.float32, device=device)
 

@@ -7,13 +7,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+from rti_pocket.quickstart import add_quickstart
+
 
 def pocket_command(parser: argparse.ArgumentParser) -> None:
-    """Work on the pocket worlds' base model."""
+    """Quick start and base model of the pocket worlds."""
     sub = parser.add_subparsers(title="what to do", required=True, metavar="ACTION")
     warm = sub.add_parser(
         "warm-start",
-        help="train base weights from scratch (about two minutes)",
+        help="train base weights from scratch (a few minutes)",
         description="Train a fresh base model by the warm-start recipe and write it as a "
         "Hugging Face folder. One thread, float32: equal seeds give equal weights on one machine.",
     )
@@ -21,6 +23,7 @@ def pocket_command(parser: argparse.ArgumentParser) -> None:
     warm.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write")
     warm.add_argument("--steps", type=int, default=1000, help="training steps (default 1000)")
     warm.set_defaults(run=_warm_start)
+    add_quickstart(sub)
 
 
 def _warm_start(args: argparse.Namespace, registry: Any) -> int:

@@ -15,7 +15,9 @@ from rti import (
     ConfigError,
     Evidence,
     Message,
+    Policy,
     Privileged,
+    Renderer,
     Session,
     Step,
     Task,
@@ -79,6 +81,12 @@ class PocketEnvironment:
         """A fresh episode."""
         return PocketSession(task.data["task"])
 
+    async def probe(self, policy: Policy, renderer: Renderer) -> dict[str, float]:
+        """Perplexity of fixed right turns at the points where the habit goes wrong."""
+        from rti_pocket.probe import probe_perplexity
+
+        return await probe_perplexity(policy, renderer)
+
     def reference(self, name: str) -> Callable[[Session], Message] | None:
         """ "gold" plays the expert, "noop" says something harmless and does nothing."""
         if name == "gold":
@@ -139,7 +147,9 @@ class PocketSession:
         """Execute a turn. One without an action ends the episode."""
         self._marks.append(len(self.seen))
         call = turn.message.tool_calls[0] if turn.message.tool_calls else None
-        action: Action | None = call and (call.name, str(call.arguments.get("value", "")))
+        action: Action | None = None
+        if call is not None:
+            action = call.name, str(call.arguments.get("value", ""))
         reply = react(self.task, action)
         if reply.observation is None:
             self.reward, self.done = reply.reward, True

@@ -17,7 +17,6 @@ from attrs import frozen
 from rti_pocket.vocabulary import FILLER
 from rti_pocket.world import (
     EASY,
-    FAMILIES,
     HARD,
     IDS,
     MAX_TURNS,

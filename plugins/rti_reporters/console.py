@@ -32,6 +32,7 @@ class ConsoleReporter:
         line = self._line(event)
         if line:
             self._console.print(line, markup=False)
+            self._console.file.flush()  # a log file shows each line as it comes
 
     def _line(self, event: Any) -> str:
         if isinstance(event, RunStarted):

@@ -35,7 +35,7 @@ class RubricValidator:
     "before_step"`), the diagnosis is not harmful and of kind "needs-observations".
     """
 
-    rules: list[str] = option(  # noqa: RUF009 - `option` copies the list for every instance
+    rules: list[str] = option(
         ["foreign-tool", "repeated-failure"],
         "Rules by name, in the order in which they are asked.",
         _a_list,

