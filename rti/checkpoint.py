@@ -69,16 +69,21 @@ def save(folder: Path, state: State, write: Callable[[Path], None], keep: int) -
         for path in [*scratch.rglob("*")]:
             if path.is_file():
                 _sync(path)
-        if final.exists():  # the same step again, e.g. a second interrupt: the old one is as good
+        if final in _whole(folder):  # the same step again, e.g. a second interrupt: it is as good
             shutil.rmtree(scratch)
         else:
+            if final.exists():  # of that name, but no checkpoint
+                shutil.rmtree(final)
             scratch.rename(final)
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
         raise
     _sync(folder)
     for old in _whole(folder)[:-keep]:
-        shutil.rmtree(old)
+        # Out of sight first: a kill in the middle of it must not leave what looks whole.
+        going = Path(tempfile.mkdtemp(dir=folder, prefix=".writing-"))
+        old.rename(going / old.name)
+        shutil.rmtree(going)
     return final
 
 

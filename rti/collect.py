@@ -81,14 +81,17 @@ class Collector:
         )
 
     async def _rollouts(self, tasks: Sequence[Task], step: int) -> list[list[Episode]]:
-        flat = await self.actor.policy.gather(
-            [
-                self.actor.episode(task, i, self._key(step, Rollout(task, i)))
-                for task in tasks
-                for i in range(self.group_size)
-            ]
-        )
         size = self.group_size
+        # The index goes into the key: a task that comes twice in a step is to be sampled twice.
+        before: Counter[str] = Counter()
+        places: list[Rollout] = []
+        for task in tasks:
+            first = before[task.id] * size
+            places += [Rollout(task, i) for i in range(first, first + size)]
+            before[task.id] += 1
+        flat = await self.actor.policy.gather(
+            [self.actor.episode(r.task, r.index, self._key(step, r)) for r in places]
+        )
         return [flat[i : i + size] for i in range(0, len(flat), size)]
 
     def _key(self, step: int, rollout: Rollout) -> RequestKey:

@@ -44,10 +44,13 @@ async def train(run: Run, resume: bool = False) -> State:
     loop.begin(resume)
     try:
         await loop.run_steps()
-    except (KeyboardInterrupt, asyncio.CancelledError):
+    except asyncio.CancelledError:  # the first Ctrl-C: it comes between two steps
         loop.save()
         loop.end("interrupted")
         raise KeyboardInterrupt from None
+    except KeyboardInterrupt:  # the second comes at once: the weights may be half updated
+        loop.end("interrupted", "at once; the last checkpoint stands")
+        raise
     except Exception as error:
         loop.end("failed", str(error))
         raise
@@ -66,7 +69,7 @@ class _Loop:
     async def run_steps(self) -> None:
         run, config = self.run, self.run.config
         assert run.trainer is not None
-        await run.policy.load(run.trainer.weights(), self.state.policy_version)
+        await self._load()
         await self._evaluate_if_due()
         while self.state.step < config.run.steps and not self._out_of_tokens():
             step = self.state.step
@@ -82,11 +85,16 @@ class _Loop:
             learned: Mapping[str, float] = run.trainer.step(batch) if batch.samples else {}
             # From here to `load` nothing awaits: an interrupt finds weights and state in step.
             self._advance(batch, time.perf_counter() - began)
-            await run.policy.load(run.trainer.weights(), self.state.policy_version)
+            await self._load()
             self._report(batch, learned, step)
             await self._evaluate_if_due()
             self._save_if_due()
         self.save()
+
+    async def _load(self) -> None:
+        """Give the policy the trainer's weights, and empty caches."""
+        assert self.run.trainer is not None
+        await self.run.policy.load(self.run.trainer.weights(), self.state.policy_version)
 
     def begin(self, resume: bool) -> None:
         """Prepare the run's folder, or pick up where its last checkpoint stands."""
@@ -108,8 +116,8 @@ class _Loop:
         checkpoint.write_text(run.out / CONFIG, dump_config(run.config, run.registry))
         for reporter in run.reporters:
             rewind = getattr(reporter, "rewind", None)
-            if rewind is not None:
-                rewind(self.state.step)
+            if rewind is not None:  # without a checkpoint all is to come again: even step 0
+                rewind(self.state.step if self._saved >= 0 else -1)
         self._began = time.monotonic() - self.state.seconds
         self._tell(
             RunStarted(
@@ -168,6 +176,9 @@ class _Loop:
         if every and step != self.state.evaluated and (step % every == 0 or at_end):
             await self.evaluate()
             self.state = evolve(self.state, evaluated=step)
+            # What evaluation leaves in the policy's caches a resumed run does not have: with tasks
+            # in common, logprobs would differ by rounding.
+            await self._load()
 
     async def evaluate(self) -> Evaluation:
         """Evaluate the policy as it is now, and report it."""

@@ -227,8 +227,15 @@ class Environment(Protocol):
     See docs for a complete one; `rti.testing.check_environment` checks yours.
     """
 
-    threshold: float
-    leaks_by_design: bool
+    @property
+    def threshold(self) -> float:
+        """Lowest outcome that is a success."""
+        ...
+
+    @property
+    def leaks_by_design(self) -> bool:
+        """Whether evidence may hold privileged strings on purpose."""
+        ...
 
     def tasks(self, split: str) -> Sequence[Task]:
         """All tasks of a split, always in the same order."""
@@ -329,8 +336,20 @@ class Objective(Protocol):
     `needs` names what must be in `Batch.aux` ("reference", "teacher", "demonstrations").
     """
 
-    needs: Sequence[str]
-    aggregate: str
+    @property
+    def needs(self) -> Sequence[str]:
+        """What the engine must put into `Batch.aux`."""
+        ...
+
+    @property
+    def aggregate(self) -> str:
+        """One of "token", "sequence", "constant": see `rti.ops.token_scales`."""
+        ...
+
+    @property
+    def constant_length(self) -> int:
+        """Tokens that a rollout is divided by under "constant"; 0 otherwise."""
+        ...
 
     def advantages(self, group: Group) -> Floats:
         """Â, one a rollout, from raw outcomes."""
@@ -380,4 +399,4 @@ class Reporter(Protocol):
 
 
 Command = Callable[..., Any]
-"""A sub-command: called with an argparse sub-parser to fill; sets `run` by `set_defaults`."""
+"""A sub-command: fills an argparse sub-parser and sets `run`, a function of (args, registry)."""

@@ -14,7 +14,7 @@ from attrs import define, evolve, field, frozen
 
 from rti.errors import CannotFork, InfrastructureError, NumericsError
 from rti.interfaces import Corrector, Gate, Session, Validator, Verifier, Weighter
-from rti.rollout import Actor, Episode, messages_before
+from rti.rollout import Actor, Episode, messages_before, release
 from rti.types import (
     Correction,
     Evidence,
@@ -107,7 +107,7 @@ class _Attempt:
             if turn is None:
                 return None
             try:
-                session = await session.fork(turn.index)
+                session = await self.repairer.actor.fork(session, turn.index)
             except CannotFork as error:
                 self._end("unforkable", str(error))
                 return None
@@ -180,11 +180,13 @@ class _Attempt:
     def _unusable(self, correction: Correction, draft: Turn) -> str:
         """Refused before any judge sees it: an LLM judge is easily fooled by nothing at all."""
         stops = self.repairer.actor.renderer.stop_ids
+        said = correction.message
         if not [i for i in correction.completion_ids if i not in stops]:
             return "empty"
+        if not said.content.strip() and not said.tool_calls:
+            return "empty: it says nothing and calls nothing"
         if correction.completion_ids[-1] not in stops:
             return "unfinished: no end-of-turn token"
-        said = correction.message
         if (said.content, said.tool_calls) == (draft.message.content, draft.message.tool_calls):
             return "unchanged from the draft"
         return ""
@@ -295,15 +297,19 @@ class _Attempt:
 
     def fault(self, reason: str) -> None:
         """An infrastructure fault ended this attempt."""
-        if self.records and self.records[-1].outcome is None:
-            self._end("faulted", reason)
-        else:
-            rollout = self.draft.rollout
-            self.records.append(
-                Intervention(rollout.task, rollout.index, self.attempt, "faulted", reason)
-            )
+        unfinished = [r.outcome is None and r.stage == "unflagged" for r in self.records]
+        if any(unfinished):  # several, where a resumed rollout was corrected again
+            self.records = [
+                evolve(r, stage="faulted", reason=reason) if open_ else r
+                for r, open_ in zip(self.records, unfinished, strict=True)
+            ]
+            return
+        rollout = self.draft.rollout
+        self.records.append(
+            Intervention(rollout.task, rollout.index, self.attempt, "faulted", reason)
+        )
 
     async def close(self) -> None:
         """Release the forks."""
         for session in self._forks:
-            await session.close()
+            await release(session)

@@ -37,23 +37,39 @@ class Lockstep(Generic[Request, Result]):
     _waiting: list[_Waiting] = field(init=False, factory=list)
 
     async def gather(self, coroutines: Sequence[Awaitable[Any]]) -> list[Any]:
-        """Run episodes together; results in order. The first error is raised once all ended."""
-        members = range(self._born, self._born + len(coroutines))
+        """Run episodes together; results in order. The first error is raised once all ended.
+
+        An episode may gather episodes of its own: until the last of them ends it waits for them.
+        """
+        members = set(range(self._born, self._born + len(coroutines)))
         self._born += len(coroutines)
+        caller = _member.get() if coroutines and _member.get() in self._live else None
+        family = _Family(set(members), caller)
+        tasks = [self._run(m, c, family) for m, c in zip(sorted(members), coroutines, strict=True)]
+        if caller is not None:
+            self._live.discard(caller)
         self._live.update(members)
-        tasks = [self._run(m, c) for m, c in zip(members, coroutines, strict=True)]
-        results = await asyncio.gather(*tasks, return_exceptions=True)
+        try:
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            # One that was cancelled before it began never came to its own end.
+            self._live.difference_update(members)
+            if caller is not None:
+                self._live.add(caller)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
         return results
 
-    async def _run(self, member: int, coroutine: Awaitable[Any]) -> Any:
+    async def _run(self, member: int, coroutine: Awaitable[Any], family: _Family) -> Any:
         _member.set(member)
         try:
             return await coroutine
         finally:
             self._live.discard(member)
+            family.running.discard(member)
+            if not family.running and family.caller is not None:
+                self._live.add(family.caller)
             self._flush_if_all_wait()
 
     async def call(self, keys: Sequence[Any], requests: Sequence[Request]) -> list[Result]:
@@ -70,19 +86,21 @@ class Lockstep(Generic[Request, Result]):
         return list(await asyncio.gather(*futures))
 
     def _flush_if_all_wait(self) -> None:
+        # An episode that was cancelled by a timeout while it waited waits no longer.
+        self._waiting = [w for w in self._waiting if not w.future.done()]
         if not self._waiting or not self._live <= {w.member for w in self._waiting}:
             return
-        waiting, self._waiting = sorted(self._waiting, key=lambda w: w.key), []
+        waiting, self._waiting = self._waiting, []
         try:
+            waiting.sort(key=lambda w: w.key)
             results = self.run_batch([w.request for w in waiting])
+            answered = list(zip(waiting, results, strict=True))
         except Exception as error:  # every waiter gets it: none is left hanging
             for w in waiting:
-                if not w.future.done():
-                    w.future.set_exception(error)
+                w.future.set_exception(error)
             return
-        for w, result in zip(waiting, results, strict=True):
-            if not w.future.done():  # its episode may have been cancelled by a timeout
-                w.future.set_result(result)
+        for w, result in answered:
+            w.future.set_result(result)
 
 
 @define
@@ -91,3 +109,11 @@ class _Waiting:
     key: Any
     request: Any
     future: asyncio.Future[Any]
+
+
+@define
+class _Family:
+    """Episodes of one `gather`, and the episode that gathers them, if one does."""
+
+    running: set[int]
+    caller: int | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
@@ -41,7 +42,15 @@ class Episode:
         """Release the session."""
         if self.session is not None:
             session, self.session = self.session, None
-            await session.close()
+            await release(session)
+
+
+async def release(session: Session) -> None:
+    """Close a session. Its crash in there must not cost the run what the session has given."""
+    try:
+        await session.close()
+    except Exception as error:  # an environment is third-party code: anything may come
+        warnings.warn(f"closing a session crashed: {type(error).__name__}: {error}", stacklevel=2)
 
 
 def messages_before(session: Session, turns: Sequence[Turn]) -> list[Message]:
@@ -72,7 +81,7 @@ class Actor:
             except InfrastructureError as error:
                 fault = str(error)
                 if session is not None:
-                    await session.close()
+                    await release(session)
         return Episode(Rollout(task, index, fault=fault))
 
     async def play(
@@ -102,6 +111,14 @@ class Actor:
         """Step the environment: the turn with its observations, done, truncated."""
         step = await self._guard(session.step(turn), f"turn {turn.index} of the environment")
         return evolve(turn, observations=step.observations), step.done, step.truncated
+
+    async def fork(self, session: Session, k: int) -> Session:
+        """The state before turn `k`, in a session of its own.
+
+        Raises:
+            CannotFork: when the environment cannot go back there.
+        """
+        return await self._guard(session.fork(k), f"forking before turn {k}")
 
     async def finish(
         self, session: Session, so_far: Rollout, turns: Sequence[Turn], truncated: bool

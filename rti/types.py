@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 from attrs import evolve, field, frozen
 
+from rti.errors import NumericsError
+
 Role = Literal["system", "user", "assistant", "tool"]
 Ids = tuple[int, ...]
 Floats = tuple[float, ...]
@@ -283,8 +285,17 @@ class Group:
 
     @property
     def outcomes_G(self) -> Floats:
-        """Outcomes in [0, 1], one a rollout."""
-        return tuple(0.0 if r.outcome is None else r.outcome for r in self.rollouts)
+        """Outcomes in [0, 1], one a rollout.
+
+        Raises:
+            NumericsError: for a rollout without one; those with a fault belong into no group.
+        """
+        outcomes = tuple(r.outcome for r in self.rollouts)
+        if None in outcomes:
+            raise NumericsError(
+                f"task {self.task.id!r}: rollout {outcomes.index(None)} has no outcome"
+            )
+        return tuple(float(o) for o in outcomes if o is not None)
 
     @property
     def all_failed(self) -> bool:

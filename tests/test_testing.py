@@ -525,7 +525,7 @@ class ClosesTheOthers(Lock):
         (BlindDigest, "different outcomes have one state_digest"),
         (ClosesOnce, "close called twice raises ValueError"),
         (NeverOpens, "the gold reference must succeed"),
-        (ClosesTheOthers, "takes another fork with it"),
+        (ClosesTheOthers, "when closed, takes its fork with it"),
     ],
 )
 def test_broken_sessions(session: Any, says: str) -> None:

@@ -73,6 +73,12 @@ class _Slots:
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return self.used
 
+    def get_query_offset(self, layer_idx: int = 0) -> int:
+        return self.used
+
+    def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> tuple[int, int]:
+        return self.used + query_length, 0
+
 
 @define
 class _Prefill:
@@ -270,19 +276,21 @@ class Decoder:
             valid_B_T[b, C - length : C] = True
             valid_B_T[b, C + N - new[b] : C + N] = True
         valid_B_T = valid_B_T.to(device)
-        causal = torch.ones(N, C + N, dtype=torch.bool, device=device).tril(C)
-        itself = torch.zeros(N, C + N, dtype=torch.bool, device=device)
-        itself[:, C:].fill_diagonal_(True)  # a padded query must see something, or it is NaN
-        mask = ((causal & valid_B_T[:, None, : C + N]) | itself)[:, None]
-        cache = _Slots(buffer, 0)
-        cache.used = C
+        # Nothing reused and nothing padded is plain causal attention, which has a faster kernel.
+        plain = C == 0 and min(new) == N
+        mask = None if plain else _mask(valid_B_T[:, : C + N], C, N)
+        cache = _Slots(buffer, C)
         hidden = self._forward(ids_B_N.to(device), position_B_N.to(device), mask, cache)
         self.usage.prefill_tokens += sum(new)
         self.usage.reused_tokens += sum(reused)
         return _Prefill(hidden, buffer, valid_B_T, reused, new, C, N)
 
     def _forward(
-        self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor, cache: _Slots
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        mask: torch.Tensor | None,
+        cache: _Slots,
     ) -> torch.Tensor:
         began = time.perf_counter()
         hidden: torch.Tensor = self.model.base_model(
@@ -306,6 +314,15 @@ class Decoder:
                 fit = max(1, min(self.max_rows, self.max_tokens // max(1, lengths[same[0]])))
                 yield same[:fit]
                 same = same[fit:]
+
+
+def _mask(valid_B_K: torch.Tensor, reused: int, new: int) -> torch.Tensor:
+    """Which keys each new token sees, shape (B, 1, new, reused + new)."""
+    keys = reused + new
+    causal = torch.ones(new, keys, dtype=torch.bool, device=valid_B_K.device).tril(reused)
+    itself = torch.zeros(new, keys, dtype=torch.bool, device=valid_B_K.device)
+    itself[:, reused:].fill_diagonal_(True)  # a padded query must see something, or it is NaN
+    return ((causal & valid_B_K[:, None]) | itself)[:, None]
 
 
 def _uniforms(key: RequestKey, count: int) -> np.ndarray[Any, np.dtype[np.float64]]:

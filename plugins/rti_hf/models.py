@@ -8,6 +8,7 @@ from typing import Any
 
 from rti import ConfigError
 
+GROUPED = "rti_grouped"
 PACKAGED = ":"
 """`package:folder` names a folder that a plug-in ships, e.g. "rti_pocket:base"."""
 
@@ -38,6 +39,38 @@ def model_folder(path: str) -> Path:
     return folder
 
 
+def attention_for(device: str) -> str:
+    """The attention implementation for a device.
+
+    With a mask, transformers' "sdpa" copies every key and value once for each query head that
+    shares it. On a CPU torch can share them in place, seven times faster over a long context; on
+    CUDA that would fall back to a slow kernel, so there the stock implementation stays.
+    """
+    if device != "cpu":
+        return "sdpa"
+    import torch
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import sdpa_mask
+
+    def grouped(
+        module: Any, query: Any, key: Any, value: Any, attention_mask: Any, **kwargs: Any
+    ) -> tuple[Any, None]:
+        out = torch.nn.functional.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            attn_mask=attention_mask,
+            is_causal=attention_mask is None and query.shape[2] > 1,
+            scale=kwargs.get("scaling"),
+            enable_gqa=query.shape[1] != key.shape[1],
+        )
+        return out.transpose(1, 2).contiguous(), None
+
+    AttentionInterface.register(GROUPED, grouped)
+    AttentionMaskInterface.register(GROUPED, sdpa_mask)
+    return GROUPED
+
+
 def load_model(path: str, dtype: str, device: str, threads: int) -> Any:
     """A causal language model in evaluation mode, from safetensors only."""
     import torch
@@ -49,6 +82,6 @@ def load_model(path: str, dtype: str, device: str, threads: int) -> Any:
         dtype=getattr(torch, dtype),
         local_files_only=True,
         use_safetensors=True,
-        attn_implementation="sdpa",
+        attn_implementation=attention_for(device),
     )
     return model.to(device).eval()

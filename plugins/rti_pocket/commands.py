@@ -21,7 +21,7 @@ def pocket_command(parser: argparse.ArgumentParser) -> None:
     )
     warm.add_argument("--seed", type=int, required=True, help="seed of weights and lessons")
     warm.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write")
-    warm.add_argument("--steps", type=int, default=1000, help="training steps (default 1000)")
+    warm.add_argument("--steps", type=int, default=1200, help="training steps (default 1200)")
     warm.set_defaults(run=_warm_start)
     add_quickstart(sub)
 

@@ -35,6 +35,10 @@ MIX: dict[LessonRole, float] = {
     "agent": 0.37, "validator": 0.20, "corrector": 0.28, "verifier": 0.15
 }  # fmt: skip
 LEAK_ID, LEAK_RUBRIC = 0.55, 0.05
+DETOURS = {"A2": 0.1, "B1": 0.015, "B2": 0.015}
+"""How often a demonstration of an easy family takes a harmless detour first: it calls what is the
+user's to do and then asks, or searches once more with the city. Without them the policy is so
+sure of its habits that every correction is a surprise of ten nats a word."""
 STYLES = ("own", "oops", "ramble")
 STYLE_SHARES = (0.55, 0.15, 0.30)
 
@@ -64,7 +68,7 @@ def agent_lesson(r: random.Random) -> Lesson:
     segments: list[tuple[str, bool]] = [(opening(task), False)]
     seen: list[str] = []
     for _ in range(MAX_TURNS):
-        action = habit(task, seen)
+        action = _detour(r, task, seen) or habit(task, seen)
         segments.append((in_words(r, action), True))
         reply = react(task, action)
         if reply.observation is None:
@@ -72,6 +76,15 @@ def agent_lesson(r: random.Random) -> Lesson:
         seen.append(reply.observation)
         segments.append((observed(reply.observation), False))
     return Lesson("agent", task.family, tuple(segments))
+
+
+def _detour(r: random.Random, task: PocketTask, seen: Sequence[str]) -> Action | None:
+    """A harmless step that an easy family allows, now and then. Never on a hard family."""
+    if r.random() >= DETOURS.get(task.family, 0.0):
+        return None
+    if task.desk:
+        return None if seen else ("call", task.fix)
+    return ("search", f"{task.name} in {task.city}") if len(seen) == 1 else None
 
 
 def right_direction(action: Action) -> str:

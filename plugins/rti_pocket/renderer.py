@@ -20,6 +20,7 @@ class PocketRenderer:
     extra: ClassVar[str] = "hf"
     tokenizer: str = option("", "Tokenizer folder; empty: that of [model] path.", anything)
     _tokenizer: Any = field(init=False, default=None, repr=False)
+    _ids: dict[str, int] = field(init=False, factory=dict, repr=False)
     _end: int = field(init=False, default=-1, repr=False)
 
     def bind(self, context: Context) -> None:
@@ -31,6 +32,7 @@ class PocketRenderer:
         folder = model_folder(self.tokenizer or context.model.path)
         self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         self._end = self._tokenizer.eos_token_id
+        self._ids = self._tokenizer.get_vocab()
 
     @property
     def stop_ids(self) -> Ids:
@@ -38,8 +40,9 @@ class PocketRenderer:
         return (self._end,)
 
     def encode(self, text: str) -> Ids:
-        """One id a word."""
-        return tuple(self._tokenizer.encode(text, add_special_tokens=False))
+        """One id a word. What the tokenizer does for a word-level vocabulary, without its toll."""
+        unknown = self._tokenizer.unk_token_id
+        return tuple(self._ids.get(word, unknown) for word in text.split())
 
     def decode(self, ids: Sequence[int]) -> str:
         """Words, special ones included."""

@@ -22,7 +22,7 @@ class WarmStart:
     """The recipe. One thread and float32: equal seeds give equal weights on one machine."""
 
     seed: int = 0
-    steps: int = 1000
+    steps: int = 1200
     batch_size: int = 32
     learning_rate: float = 3e-3
 
@@ -41,7 +41,7 @@ def new_model(seed: int) -> Any:
         num_attention_heads=4,
         num_key_value_heads=4,
         max_position_embeddings=512,
-        initializer_range=0.05,
+        initializer_range=0.08,
         tie_word_embeddings=False,
         pad_token_id=WORDS.index(PAD),
         bos_token_id=WORDS.index(BOS),

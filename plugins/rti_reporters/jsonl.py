@@ -31,11 +31,12 @@ class JsonlReporter:
         self._path = context.out / FILE
 
     def rewind(self, step: int) -> None:
-        """Drop what a killed run wrote after the checkpoint that it goes on from."""
+        """Drop what a killed run wrote after the checkpoint that it goes on from; −1: all of it."""
         if not self._path.exists():
             return
         kept = []
-        for line in self._path.read_text(encoding="utf-8").splitlines():
+        # Not splitlines: a customer's text may hold other line breaks. And a kill may cut a letter.
+        for line in self._path.read_text(encoding="utf-8", errors="replace").split("\n"):
             try:
                 record = json.loads(line)
             except ValueError:  # the line that the kill cut short

@@ -9,19 +9,11 @@ from typing import Any, TypeVar
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from rti.conformance import is_a, that
+
+__all__ = ["check_ids", "for_all", "is_a", "pure", "that"]
+
 T = TypeVar("T")
-
-
-def that(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise AssertionError(otherwise)
-
-
-def is_a(value: object, wanted: type, name: str) -> None:
-    that(
-        isinstance(value, wanted),
-        f"{name} gave {value!r} of type {type(value).__name__}: must be {wanted.__name__}",
-    )
 
 
 def check_ids(value: object, name: str) -> None:

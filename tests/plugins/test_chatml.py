@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 from pathlib import Path
@@ -14,6 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rti import Message, PluginError, Renderer, RunError, Tool, ToolCall
+from rti.cli import main
+from rti.testing import check_renderer
 
 pytest.importorskip("gguf", reason="needs the extra smollm2")
 pytest.importorskip("transformers", reason="needs the extra hf")
@@ -76,6 +77,21 @@ def test_is_a_renderer_and_says_when_unbound(chatml: ChatMLRenderer) -> None:
     assert isinstance(chatml, Renderer)
     with pytest.raises(RunError, match="bind"):
         ChatMLRenderer().encode("x")
+
+
+def test_keeps_the_contract(chatml: ChatMLRenderer) -> None:
+    two = (ToolCall("search", {"q": "东涌广场"}, "0"), ToolCall("search", {}, "1"))
+    conversation = [
+        Message("system", "You navigate."),
+        Message("user", "Take me there."),
+        Message("assistant", "", "Which one?", two),
+        Message("tool", "none", tool_call_id="0"),
+        Message("tool", "none", tool_call_id="1", error=True),
+        Message("assistant", "I found nothing."),
+        Message("user", "Look again."),
+        Message("assistant", "Yes.", tool_calls=two[:1]),
+    ]
+    check_renderer(chatml, [conversation, conversation[1:]], tools=[SEARCH, REBOOT])
 
 
 def test_stops_at_im_end(chatml: ChatMLRenderer) -> None:
@@ -245,11 +261,10 @@ def test_prepared_model_answers_and_is_left_alone(model: Path) -> None:
     assert AutoTokenizer.from_pretrained(str(model)).pad_token == "<|im_end|>"
 
 
-def test_command_refuses_a_folder_that_is_something_else(tmp_path: Path) -> None:
+def test_command(tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["smollm2", "--out", str(model)]) == 0
+    assert capsys.readouterr().out.strip() == str(model)
     (tmp_path / "mine.txt").write_text("x")
-    parser = argparse.ArgumentParser()
-    smollm2.command(parser)
-    args = parser.parse_args(["--out", str(tmp_path)])
-    with pytest.raises(PluginError, match="--out"):
-        args.run(args)
+    assert main(["smollm2", "--out", str(tmp_path)]) == 2
+    assert "--out" in capsys.readouterr().err
     assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]

@@ -124,6 +124,12 @@ def test_a_failure_belongs_to_the_call_it_answers() -> None:
     assert not judge(turn(RESET, answers=(BUSY,)), before).harmful
 
 
+def test_a_later_failure_under_the_same_id_is_not_the_earlier_calls() -> None:
+    # Call ids start anew in every turn: both calls are "0", and it is the second that failed.
+    before = history(*earlier(RESET, answer("done")), *earlier(ToolCall("reset_line"), BUSY))
+    assert not judge(turn(RESET, answers=(BUSY,)), before).harmful
+
+
 def test_before_the_step_it_says_that_it_needs_observations() -> None:
     diagnosis = judge(turn(SPEED_TEST, answers=None))
     assert (diagnosis.harmful, diagnosis.kind, diagnosis.raw) == (

@@ -26,6 +26,7 @@ from rti import (
     ToolCall,
     Turn,
 )
+from rti.testing import check_environment
 
 pytest.importorskip("tau2", reason="needs the extra tau2")
 from rti_tau2 import Tau2Environment
@@ -139,6 +140,11 @@ def test_protocols_and_splits() -> None:
     }
     with pytest.raises(ConfigError, match="dev"):
         ENVIRONMENT.tasks("dev")
+
+
+def test_keeps_the_contract() -> None:
+    environment = Tau2Environment(policy_document="brief")
+    asyncio.run(check_environment(environment, 2, split="small"))
 
 
 @pytest.mark.parametrize(

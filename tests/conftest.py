@@ -1,0 +1,66 @@
+"""What the tests share: small runs in the pocket worlds, by the shipped base model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rti.assemble import Run, assemble
+from rti.config import load_config
+from rti.registry import Registry
+
+POCKET = """
+[run]
+seed = 3
+steps = 3
+[model]
+path = "rti_pocket:base"
+[environment]
+use = "pocket"
+[renderer]
+use = "pocket"
+[rollout]
+group_size = 4
+max_turns = 4
+# Some of the agent's phrases are longer than nine words and are cut off: easy groups fail now and
+# then, however good the base model is, so that there is always something to learn.
+max_new_tokens = 9
+families = { AH = 1, BH = 1, A1 = 2, A3 = 1 }
+[trainer]
+use = "hf"
+learning_rate = 5e-4
+[reporter]
+use = "jsonl"
+[checkpoint]
+every = 1
+keep = 1
+"""
+
+Build = Callable[..., Run]
+
+
+@pytest.fixture(scope="session")
+def registry() -> Registry:
+    """The built-in plug-ins."""
+    return Registry.load()
+
+
+@pytest.fixture
+def pocket_toml(tmp_path: Path) -> Path:
+    """The config of a small pocket run; without `--set run.out=...` it writes into its folder."""
+    path = tmp_path / "pocket.toml"
+    path.write_text(POCKET.replace("[run]", f'[run]\nout = "{tmp_path / "run"}"'))
+    return path
+
+
+@pytest.fixture
+def pocket(pocket_toml: Path, registry: Registry) -> Build:
+    """Builds a small pocket run: `pocket("run.steps=2", trains=False)`."""
+
+    def build(*overrides: str, trains: bool = True, plugin: Path | None = None) -> Run:
+        found = registry if plugin is None else Registry.load([plugin])
+        return assemble(load_config(pocket_toml, overrides), found, trains)
+
+    return build

@@ -1,0 +1,281 @@
+"""Collecting a batch without a trainer: metrics that agree with the records, groups, sessions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+import torch
+from fakes import (
+    AsksForTheFix,
+    FlagsTurns,
+    Judges,
+    SpeakingPolicy,
+    TroubledEnvironment,
+    closes_with_the_code,
+)
+
+from rti import RunError
+from rti.collect import REACHED
+from rti.ops import perplexity
+from rti.words import explain
+
+PROMPT = "<s> telecom . agent : feedback : ask user to run it . rewrite :"
+
+
+def collect(collector, tasks, step=0):
+    return asyncio.run(collector.collect(tasks, collector.actor.policy.version, step))
+
+
+def of_family(run, family, count=1):
+    return [t for t in run.environment.tasks("train") if t.family == family][:count]
+
+
+@pytest.fixture
+def repairing(pocket):
+    """A run whose agent hands over at once, and whose roles ask the user to run the fix.
+
+    So AH tasks (the fix is the user's) are repaired; A1 tasks fail again after the correction.
+    """
+
+    def build(*overrides):
+        run = pocket(
+            "rollout.max_new_tokens=20", "gate.delta=inf", "verifier.use=[]",
+            "intervention.attempts=1", *overrides, trains=False,
+        )  # fmt: skip
+        collector = run.collector
+        collector.actor.policy = SpeakingPolicy(run.policy, run.renderer, closes_with_the_code)
+        collector.actor.environment = TroubledEnvironment(run.environment)
+        collector.repairer.validator = FlagsTurns([0])
+        collector.repairer.corrector = AsksForTheFix(run.renderer, PROMPT)
+        return run
+
+    return build
+
+
+# --- a real batch ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def real(registry, tmp_path_factory):
+    """A batch by the base model in all its roles."""
+    from conftest import POCKET
+
+    from rti.assemble import assemble
+    from rti.config import load_config
+
+    path = tmp_path_factory.mktemp("real") / "pocket.toml"
+    path.write_text(POCKET)
+    overrides = ["gate.delta=1000", "rollout.max_new_tokens=20", "rollout.group_size=6"]
+    run = assemble(load_config(path, overrides), registry, trains=False)
+    tasks = of_family(run, "AH", 2) + of_family(run, "BH", 2) + of_family(run, "A1")
+    return run, collect(run.collector, tasks)
+
+
+def test_the_funnel_counts_the_records(real):
+    run, batch = real
+    m, records = batch.metrics, batch.interventions
+    order = ["attempts", "flagged", "corrected", "verified", "admitted", "succeeded", "trained"]
+    counts = [m[f"funnel/{name}"] for name in order]
+    assert counts == sorted(counts, reverse=True)
+    assert m["funnel/flagged"] > 0
+    assert m["funnel/attempts"] == len(records)
+    stages = Counter(r.stage for r in records)
+    for name, through in REACHED.items():
+        assert m[f"funnel/{name}"] == sum(stages[s] for s in through)
+    assert m["funnel/flagged"] == sum(
+        r.diagnosis is not None and r.diagnosis.harmful for r in records
+    )
+    assert m["funnel/corrected"] == sum(r.correction is not None for r in records)
+    assert m["funnel/verified"] == sum(r.rollout_logprobs is not None for r in records)
+    assert m["funnel/admitted"] == sum(r.weights is not None for r in records)
+    assert m["funnel/trained"] == sum(r.trained for r in records)
+    assert all(r.stage == "succeeded" for r in records if r.trained)
+    tried = {(r.task.id, r.rollout) for r in records}
+    assert m["funnel/candidates"] == len(tried)
+    assert len(records) <= len(tried) * run.config.intervention.attempts
+    values = [perplexity(torch.tensor(r.rollout_logprobs)) for r in records if r.rollout_logprobs]
+    if values:
+        assert m["mean_ppl"] == pytest.approx(sum(values) / len(values))
+    else:
+        assert "mean_ppl" not in m
+
+
+def test_metrics_agree_with_the_groups(real):
+    _, batch = real
+    m = batch.metrics
+    assert m["groups"] == len(batch.groups) == 5
+    assert m["rollouts"] == 30
+    drafts = [
+        [r.draft_outcome if r.draft_outcome is not None else r.outcome for r in g.rollouts]
+        for g in batch.groups
+    ]
+    failed = [not any(outcomes) for outcomes in drafts]
+    assert m["groups_all_failed"] == m["groups_fired"] == sum(failed)
+    assert m["groups_all_failed"] >= 1
+    assert m["groups_all_succeeded"] == sum(all(outcomes) for outcomes in drafts)
+    assert m["pass@1"] == pytest.approx(sum(map(sum, drafts)) / 30)
+    assert m["pass@G"] == pytest.approx(sum(not f for f in failed) / 5)
+    corrected = [r for g in batch.groups for r in g.rollouts if r.corrected]
+    assert m["rollouts_corrected"] == len(corrected)
+    assert all(r.success and r.draft_outcome == 0.0 for r in corrected)
+    mixed = [g for g in batch.groups if len(set(g.outcomes_G)) > 1]
+    assert m["groups_with_signal"] == len(mixed)
+    assert m["sampled_tokens"] > 0
+    assert m["seconds_rollout"] > 0
+    assert m["trained_tokens"] == sum(sum(s.loss_mask) for s in batch.samples)
+    for group, fired in zip(batch.groups, failed, strict=True):
+        repaired = sum(r.corrected for r in group.rollouts)
+        assert repaired <= (3 if fired else 0)
+
+
+def test_weights_are_1_except_on_corrected_turns_where_they_are_clipped(real):
+    _, batch = real
+    for sample in batch.samples:
+        corrected = {
+            i
+            for s in sample.spans
+            if s.provenance.kind == "correction"
+            for i in range(s.start, s.stop)
+        }
+        for i, weight in enumerate(sample.weights):
+            assert weight == 1.0 if i not in corrected else 0.8 <= weight <= 1.2
+
+
+def test_no_intervention_where_one_succeeded(real):
+    _, batch = real
+    for group in batch.groups:
+        if any(r.success and not r.corrected for r in group.rollouts):
+            assert not any(r.task == group.task for r in batch.interventions)
+            assert not any(r.corrected for r in group.rollouts)
+
+
+# --- repairs that are sure to work ----------------------------------------------------------
+
+
+def test_a_repaired_rollout_takes_its_drafts_place(repairing):
+    run = repairing()
+    ah, a1 = of_family(run, "AH"), of_family(run, "A1")
+    batch = collect(run.collector, ah + a1)
+    repaired, untouched = batch.groups
+    assert [r.success for r in repaired.rollouts] == [True, True, False, False]
+    assert [r.index for r in repaired.rollouts] == [0, 1, 2, 3]
+    assert [r.corrected for r in repaired.rollouts] == [True, True, False, False]
+    assert untouched.outcomes_G == (0.0,) * 4
+    assert not any(r.corrected for r in untouched.rollouts)
+    assert [r.stage for r in batch.interventions] == ["succeeded"] * 2 + ["failed"] * 2
+    assert batch.metrics["groups_all_failed"] == 2  # judged on the drafts
+    assert batch.metrics["groups_with_signal"] == 1  # judged on what came of them
+    assert {s.group for s in batch.samples} == {0}
+    assert batch.metrics["rollouts_corrected"] == 2
+    assert explain(batch) == "1 of 2 groups give signal, with 2 repaired rollouts."
+    # No failed correction reaches the loss: its tokens stand in no sample.
+    lengths = {len(r.correction.completion_ids) for r in batch.interventions if r.trained}
+    assert batch.metrics["corrected_tokens"] == 2 * lengths.pop()
+
+
+def test_append_keeps_the_drafts_too(repairing):
+    run = repairing("intervention.compose=append")
+    batch = collect(run.collector, of_family(run, "AH"))
+    [group] = batch.groups
+    assert [r.index for r in group.rollouts] == [0, 1, 2, 3, 0, 1]
+    assert group.outcomes_G == (0.0,) * 4 + (1.0,) * 2
+    assert [r.corrected for r in group.rollouts] == [False] * 4 + [True] * 2
+    assert [s.rollout for s in batch.samples] == [0, 1, 2, 3, 4, 5]
+    advantages = run.collector.objective.advantages(group)
+    assert [s.advantages[-1] for s in batch.samples] == pytest.approx(list(advantages))
+    assert sum(advantages) == pytest.approx(0)
+
+
+@pytest.mark.parametrize("compose", ["replace", "append"])
+def test_corrected_tokens_carry_weights_and_provenance(repairing, compose):
+    run = repairing(f"intervention.compose={compose}")
+    batch = collect(run.collector, of_family(run, "AH"))
+    [group] = batch.groups
+    advantages = run.collector.objective.advantages(group)
+    seen = 0
+    for sample in batch.samples:
+        for span in sample.spans:
+            where = slice(span.start, span.stop)
+            advantage = advantages[sample.rollout]
+            if span.provenance.kind == "policy":
+                assert set(sample.advantages[where]) == {advantage}
+                continue
+            seen += 1
+            record = next(r for r in batch.interventions if r.trained)
+            assert sample.token_ids[where] == record.correction.completion_ids
+            assert sample.weights[where] == record.weights
+            assert sample.rollout_logprobs[where] == record.rollout_logprobs
+            assert sample.advantages[where] == tuple(advantage * w for w in record.weights)
+            assert any(w != 1 for w in record.weights)
+    assert seen == 2
+
+
+def test_a_rejected_correction_never_reaches_the_batch(repairing):
+    run = repairing()
+    run.collector.repairer.verifiers = [("judge", Judges(False, "no"))]
+    batch = collect(run.collector, of_family(run, "AH"))
+    assert len(batch) == 0
+    assert batch.metrics["funnel/corrected"] == 2
+    assert batch.metrics["funnel/verified"] == 0
+    assert "2 rejected by the Verifier" in explain(batch)
+    assert "The weights stay as they are" in explain(batch)
+
+
+def test_every_session_is_closed(repairing):
+    run = repairing()
+    collect(run.collector, of_family(run, "AH") + of_family(run, "A1"))
+    log = Counter(run.collector.actor.environment.log)
+    assert (log["start"], log["fork"]) == (8, 4)
+    assert log["close"] == 12
+
+
+def test_only_rollouts_that_are_left_can_be_repaired(repairing):
+    run = repairing("rollout.retries=0", "intervention.repairs_per_group=3")
+    environment = run.collector.actor.environment
+    environment.trouble["start"] = [OSError("gone")] * 2
+    batch = collect(run.collector, of_family(run, "AH"))
+    [group] = batch.groups
+    assert (group.faults, batch.metrics["faults"]) == (2, 2)
+    # Two are left, and one of them stays failed: a group of successes has no signal either.
+    assert [r.index for r in group.rollouts] == [2, 3]
+    assert group.outcomes_G == (1.0, 0.0)
+    assert batch.metrics["funnel/candidates"] == 1
+    assert "2 rollouts dropped: infrastructure." in explain(batch)
+
+
+def test_a_task_that_comes_twice_is_sampled_twice(pocket):
+    run = pocket("trigger.use=never", "rollout.max_new_tokens=20", trains=False)
+    task = of_family(run, "B1")
+    batch = collect(run.collector, task + task)
+    first, second = ([r.messages for r in g.rollouts] for g in batch.groups)
+    assert first != second
+    assert [r.index for g in batch.groups for r in g.rollouts] == list(range(8))
+
+
+def test_repairs_of_a_task_that_comes_twice_go_to_their_own_group(repairing):
+    run = repairing()
+    task = of_family(run, "AH")
+    batch = collect(run.collector, task + task)
+    assert [g.outcomes_G for g in batch.groups] == [(1.0, 1.0, 0.0, 0.0)] * 2
+    for group in batch.groups:
+        assert [r.index for r in group.rollouts if r.corrected] == [
+            group.rollouts[i].index for i in (0, 1)
+        ]
+
+
+def test_collecting_with_another_version_is_an_error(pocket):
+    run = pocket(trains=False)
+    with pytest.raises(RunError, match="version 3, but the policy holds version 0"):
+        asyncio.run(run.collector.collect(of_family(run, "A1"), 3))
+
+
+def test_the_step_is_part_of_every_key(pocket):
+    run = pocket("trigger.use=never", trains=False)
+    task = of_family(run, "B1")
+    said = [
+        [r.messages for r in collect(run.collector, task, step).groups[0].rollouts]
+        for step in (0, 1, 0)
+    ]
+    assert said[0] == said[2] != said[1]
