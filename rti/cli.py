@@ -75,6 +75,11 @@ def _main(words: list[str]) -> int:
     args = parser.parse_args(rest)
     if args.command is None:
         parser.error("name a command")
+    if getattr(args, "run", None) is None:  # set on the parser, or on the sub-parser of an action
+        raise PluginError(
+            f"command {name!r} of the plug-in {commands[args.command].plugin} sets no `run`: it "
+            "must call parser.set_defaults(run=...) with a function of (args, registry)."
+        )
     code = args.run(args, registry)
     return DONE if code is None else int(code)
 
@@ -144,11 +149,6 @@ def _configure(entry: Entry, parser: argparse.ArgumentParser) -> None:
             f"command {entry.name!r} of the plug-in {entry.plugin} failed: "
             f"{type(error).__name__}: {error}."
         ) from error
-    if parser.get_default("run") is None:
-        raise PluginError(
-            f"command {entry.name!r} of the plug-in {entry.plugin} sets no `run`: it must call "
-            "parser.set_defaults(run=...) with a function of (args, registry)."
-        )
 
 
 def _show(error: BaseException, tell: bool) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rti_pocket.quickstart import add_quickstart
+from rti_pocket.trials import add_trials
 
 
 def pocket_command(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +25,7 @@ def pocket_command(parser: argparse.ArgumentParser) -> None:
     warm.add_argument("--steps", type=int, default=1200, help="training steps (default 1200)")
     warm.set_defaults(run=_warm_start)
     add_quickstart(sub)
+    add_trials(sub)
 
 
 def _warm_start(args: argparse.Namespace, registry: Any) -> int:

@@ -113,6 +113,20 @@ def quickstart(args: argparse.Namespace, registry: Any) -> int:
     return 0
 
 
+def read_events(run: Path) -> list[dict[str, Any]]:
+    """The events that a run has written so far; none when it has not begun."""
+    path = run / "events.jsonl"
+    if not path.is_file():
+        return []
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def arm_environment() -> dict[str, str]:
+    """The environment of a training process: one thread, nothing from a hub."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+
+
 @define
 class _Process:
     """One arm as a process of its own: one thread, one core."""
@@ -141,7 +155,7 @@ class _Process:
             command,
             stdout=self._log,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+            env=arm_environment(),
         )
 
     def done(self) -> bool:
@@ -167,11 +181,7 @@ class _Process:
             self._log.close()
 
     def read(self) -> list[dict[str, Any]]:
-        path = self.folder / "events.jsonl"
-        if not path.is_file():
-            return []
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        return read_events(self.folder)
 
     def state(self) -> str:
         events = self.read()
