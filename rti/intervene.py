@@ -17,6 +17,7 @@ from rti.interfaces import Corrector, Gate, Session, Validator, Verifier, Weight
 from rti.rollout import Actor, Episode, messages_before, release
 from rti.types import (
     Correction,
+    Diagnosis,
     Evidence,
     History,
     Intervention,
@@ -124,6 +125,7 @@ class _Attempt:
     async def _first_harmful(
         self, session: Session, rollout: Rollout, start: int
     ) -> Intervention | None:
+        unread: list[Diagnosis] = []
         for turn in rollout.turns[start:]:
             if self.repairer.scope.when == "before_step":
                 turn = evolve(turn, observations=None)
@@ -131,9 +133,16 @@ class _Attempt:
             record = await self._validate(turn, messages, session)
             if record.diagnosis is not None and record.diagnosis.harmful:
                 return record
+            if record.diagnosis is not None and not record.diagnosis.parsed:
+                unread.append(record.diagnosis)
+        looked = len(rollout.turns) - start
+        reason = f"{len(unread)} of {looked} diagnoses unreadable" if unread else "no harmful turn"
         self.records.append(
-            Intervention(rollout.task, rollout.index, self.attempt, "unflagged", "no harmful turn")
-        )
+            Intervention(
+                rollout.task, rollout.index, self.attempt, "unflagged", reason,
+                diagnosis=unread[0] if unread else None,
+            )
+        )  # fmt: skip
         return None
 
     async def _validate(

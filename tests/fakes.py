@@ -285,3 +285,45 @@ class Weighs:
         if self.weights is not None:
             return tuple(self.weights)
         return (1.0,) * len(intervention.rollout_logprobs or ())
+
+
+# --- words without a model ----------------------------------------------------------------------
+
+
+class ByteRenderer:
+    """Conversations as UTF-8 bytes: `role: content` a line, and 256 for the end of a turn."""
+
+    stop_ids: Ids = (256,)
+
+    def encode(self, text: str) -> Ids:
+        return tuple(text.encode())
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return bytes(i for i in ids if i < 256).decode(errors="replace")
+
+    def prompt(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> Ids:
+        said = "".join(f"{m.role}: {m.content}\n" for m in messages)
+        return self.encode(f"{said}assistant: ")
+
+    def turn(self, message: Message) -> Ids:
+        return (*self.encode(message.content), *self.stop_ids)
+
+    def parse(self, ids: Sequence[int]) -> Message:
+        return Message("assistant", self.decode(ids), token_ids=tuple(ids))
+
+    def extends(self, before: Sequence[int], after: Sequence[int]) -> bool:
+        return tuple(after[: len(before)]) == tuple(before)
+
+
+@define
+class RepliesWith:
+    """A policy that replies with these ids, whatever it is asked, and keeps what it was asked."""
+
+    ids: Ids
+    asked: list[tuple[Ids, SamplingParams, RequestKey, Ids]] = field(factory=list)
+
+    async def sample(
+        self, prompts: Sequence[Ids], params: SamplingParams, keys: Sequence[RequestKey], stop: Ids
+    ) -> list[Completion]:
+        self.asked += [(p, params, k, stop) for p, k in zip(prompts, keys, strict=True)]
+        return [Completion(self.ids, (-1.0,) * len(self.ids), "stop", 0) for _ in prompts]

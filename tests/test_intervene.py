@@ -34,6 +34,7 @@ from rti import (
     RunError,
     StaleVersionError,
 )
+from rti.collect import funnel
 from rti.intervene import Repairer, Scope
 from rti.ops import calibration_weights, perplexity
 from rti_grpo import CalibrationWeighter, PerplexityGate
@@ -134,6 +135,17 @@ def test_unflagged(desk):
     assert (record.stage, record.reason) == ("unflagged", "no harmful turn")
     assert record.correction is None
     assert "fork" not in desk.environment.log
+
+
+def test_unreadable_diagnoses_flag_nothing_and_are_counted(desk):
+    class Mumbles(FlagsTurns):
+        async def validate(self, turn, history, evidence):
+            return Diagnosis(False, raw="hm", parsed=turn.index > 0)
+
+    _, [record], _ = desk.repair(validator=Mumbles([]), corrector=None)
+    assert (record.stage, record.reason) == ("unflagged", "1 of 2 diagnoses unreadable")
+    assert not record.diagnosis.parsed
+    assert funnel([record], 1)["unparsed/diagnosis"] == 1
 
 
 def test_uncorrected(desk):

@@ -113,6 +113,7 @@ class HfTrainer:
             self._objective.aggregate,
             self._objective.constant_length,
         ).tolist()
+        self._model.zero_grad()  # of an update that an error broke off
         total, tokens, log_ratio, farthest = 0.0, 0, 0.0, 0.0
         for rows, scales in self._micro_batches(samples, scales_S):
             logprobs_N, behaviour_N, advantages_N, scales_N = self._forward(rows, scales)
@@ -238,23 +239,27 @@ class HfTrainer:
             tensors = load_file(folder / OPTIMISER_FILE)
         except (OSError, SafetensorError) as error:
             raise RunError(f"{folder}: the trainer's state cannot be read: {error}") from error
-        names = {n.removeprefix("master/") for n in tensors if n.startswith("master/")}
-        if names != set(self._masters):
+        shapes = {
+            n.removeprefix("master/"): t.shape
+            for n, t in tensors.items()
+            if n.startswith("master/")
+        }
+        if shapes != {name: master.shape for name, master in self._masters.items()}:
             raise RunError(
-                f"{folder} was written for another model: its parameters have other names than "
-                "those of [model] path. Resume with the config that began the run."
+                f"{folder} was written for another model: its parameters have other names or "
+                "shapes than those of [model] path. Resume with the config that began the run."
             )
+        self._optimiser.state.clear()  # of updates after the ones that are read back
         with torch.no_grad():
             for name, parameter in self._model.named_parameters():
                 master = self._masters[name]
                 master.copy_(tensors[f"master/{name}"])
                 if master is not parameter:
                     parameter.copy_(master)
-                state = {
-                    key: tensors[f"state/{key}/{name}"]
-                    for key in ("step", "exp_avg", "exp_avg_sq")
-                    if f"state/{key}/{name}" in tensors
-                }
-                if state:
-                    self._optimiser.state[master] = state
+                if f"state/step/{name}" in tensors:
+                    self._optimiser.state[master] = {
+                        "step": tensors[f"state/step/{name}"],  # AdamW wants this one on the CPU
+                        "exp_avg": tensors[f"state/exp_avg/{name}"].to(master.device),
+                        "exp_avg_sq": tensors[f"state/exp_avg_sq/{name}"].to(master.device),
+                    }
         self._updates = int(tensors["updates"])

@@ -27,7 +27,7 @@ class ConsoleReporter:
         from rich.console import Console
 
         if self._console is None:
-            self._console = Console(highlight=False, soft_wrap=True)
+            self._console = Console(highlight=False, soft_wrap=True, emoji=False)
             self._times.append(time.monotonic())
         line = self._line(event)
         if line:

@@ -92,6 +92,10 @@ def load_template(role: str, source: str) -> Template:
 
 
 def _problem(template: Template) -> str:
+    for name, kind in (("yes", str), ("no", str), ("max_new_tokens", int)):
+        value = getattr(template, name)
+        if type(value) is not kind:
+            return f"{name} = {value!r}: must be of type {kind.__name__}"
     if template.mode not in ("continue", "chat"):
         return f"mode = {template.mode!r}: must be 'continue' or 'chat'"
     wanted = ("turn",) if template.role == "corrector" else ("json", "words")
@@ -112,7 +116,7 @@ def _place(source: str) -> Traversable:
         return folder
     try:
         return resources.files(source).joinpath("prompts")
-    except (ModuleNotFoundError, ValueError) as error:
+    except (ImportError, TypeError, ValueError) as error:  # "./gone" is a TypeError, a module too
         raise ConfigError(
             f"prompts = {source!r} is neither a folder nor a package with a prompts folder."
         ) from error

