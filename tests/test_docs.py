@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import tomllib
@@ -95,3 +96,10 @@ def test_links_between_pages_and_files_exist() -> None:
         for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", text):
             if not target.startswith(("http:", "https:")):
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_results_are_those_of_the_stored_trials() -> None:
+    from rti_pocket.trials import table
+
+    record = json.loads((ROOT / "docs/results/pocket-trials.json").read_text(encoding="utf-8"))
+    assert table(record) in (ROOT / "docs/results.md").read_text(encoding="utf-8")

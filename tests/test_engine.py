@@ -362,6 +362,7 @@ forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 
 @forks
+@pytest.mark.slow
 def test_killed_at_random_moments_it_ends_in_the_same_parameters(build, pocket_toml, tmp_path):
     whole = build("whole", "run.steps=6", "checkpoint.every=2")
     go(whole)
@@ -386,6 +387,7 @@ def test_killed_at_random_moments_it_ends_in_the_same_parameters(build, pocket_t
 
 
 @forks
+@pytest.mark.slow
 def test_ctrl_c_saves_and_exits_and_the_run_goes_on_from_there(build, pocket_toml, tmp_path):
     whole = build("whole", "run.steps=4", "checkpoint.every=0")
     go(whole)

@@ -75,7 +75,9 @@ def load_model(path: str, dtype: str, device: str, threads: int) -> Any:
     """A causal language model in evaluation mode, from safetensors only."""
     import torch
     from transformers import AutoModelForCausalLM
+    from transformers.utils.logging import disable_progress_bar
 
+    disable_progress_bar()  # a bar a load drowns what the run has to say
     torch.set_num_threads(threads)
     model = AutoModelForCausalLM.from_pretrained(
         model_folder(path),
