@@ -68,6 +68,7 @@ def save(folder: Path, state: State, write: Callable[[Path], None], keep: int) -
         (scratch / STATE).write_text(json.dumps(asdict(state), indent=2), encoding="utf-8")
         for path in [*scratch.rglob("*")]:
             if path.is_file():
+                path.chmod(0o644)  # some writers are stingier than the umask
                 _sync(path)
         if final in _whole(folder):  # the same step again, e.g. a second interrupt: it is as good
             shutil.rmtree(scratch)

@@ -110,7 +110,8 @@ def _group(task: Task, episodes: Sequence[Episode]) -> Group:
 
 def _compose(group: Group, repaired: Sequence[Rollout], how: str) -> Group:
     """The group with its repaired rollouts, in place of their drafts or beside them."""
-    mine = {r.index: r for r in repaired if r.task.id == group.task.id}
+    drafts = {r.index for r in group.rollouts}  # a task may come twice in a step
+    mine = {r.index: r for r in repaired if r.task.id == group.task.id and r.index in drafts}
     if not mine:
         return group
     if how == "replace":

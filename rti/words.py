@@ -40,4 +40,7 @@ def explain(batch: Batch) -> str:
         words += "; no intervention was triggered"
     elif parts:
         words += "; no correction survived: " + ", ".join(parts)
+    unread = int(m.get("unparsed/diagnosis", 0))
+    if unread:
+        words += f" ({unread} with diagnoses that could not be read)"
     return words + ". The weights stay as they are." + fault_note

@@ -6,10 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from rti.assemble import Run, assemble
 from rti.config import load_config
 from rti.registry import Registry
+
+# No deadline: torch's first call is slow, and machines are shared.
+settings.register_profile("rti", deadline=None)
+settings.load_profile("rti")
 
 POCKET = """
 [run]

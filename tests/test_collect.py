@@ -175,6 +175,23 @@ def test_a_repaired_rollout_takes_its_drafts_place(repairing):
     assert batch.metrics["corrected_tokens"] == 2 * lengths.pop()
 
 
+def test_one_success_means_that_the_policy_can_do_it_alone(repairing):
+    run = repairing()
+
+    def hands_over_once(words, key):
+        """Nobody has the fix of an A3 task: handing over is right, calling about is not."""
+        if key.rollout == 0 or "code" in words.split():
+            return closes_with_the_code(words, key)
+        return "need t0 t1 . call t0 t1 <e>"
+
+    run.collector.actor.policy.says = hands_over_once
+    batch = collect(run.collector, of_family(run, "A3") + of_family(run, "AH"))
+    assert [g.outcomes_G.count(1.0) for g in batch.groups] == [1, 2]
+    assert {r.task.family for r in batch.interventions} == {"AH"}
+    assert batch.metrics["groups_fired"] == 1
+    assert not any(r.corrected for r in batch.groups[0].rollouts)
+
+
 def test_append_keeps_the_drafts_too(repairing):
     run = repairing("intervention.compose=append")
     batch = collect(run.collector, of_family(run, "AH"))
@@ -263,6 +280,16 @@ def test_repairs_of_a_task_that_comes_twice_go_to_their_own_group(repairing):
         assert [r.index for r in group.rollouts if r.corrected] == [
             group.rollouts[i].index for i in (0, 1)
         ]
+
+
+def test_appended_repairs_of_a_task_that_comes_twice_do_too(repairing):
+    run = repairing("intervention.compose=append")
+    task = of_family(run, "AH")
+    batch = collect(run.collector, task + task)
+    for group in batch.groups:
+        indices = [r.index for r in group.rollouts]
+        assert len(indices) == 6  # four drafts, two repairs
+        assert indices[4:] == indices[:2]
 
 
 def test_collecting_with_another_version_is_an_error(pocket):

