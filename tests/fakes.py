@@ -32,6 +32,36 @@ from rti import (
 from rti.rollout import Actor, Episode
 from rti.types import Rollout
 
+# --- a run ---------------------------------------------------------------------------------------
+
+POCKET = """
+[run]
+seed = 3
+steps = 3
+[model]
+path = "rti_pocket:base"
+[environment]
+use = "pocket"
+[renderer]
+use = "pocket"
+[rollout]
+group_size = 4
+max_turns = 4
+# Some of the agent's phrases are longer than nine words and are cut off: easy groups fail now and
+# then, however good the base model is, so that there is always something to learn.
+max_new_tokens = 9
+families = { AH = 1, BH = 1, A1 = 2, A3 = 1 }
+[trainer]
+use = "hf"
+learning_rate = 5e-4
+[reporter]
+use = "jsonl"
+[checkpoint]
+every = 1
+keep = 1
+"""
+"""The config of a small pocket run."""
+
 # --- the agent ----------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 import torch
 from fakes import (
+    POCKET,
     AsksForTheFix,
     FlagsTurns,
     Judges,
@@ -60,8 +61,6 @@ def repairing(pocket):
 @pytest.fixture(scope="module")
 def real(registry, tmp_path_factory):
     """A batch by the base model in all its roles."""
-    from conftest import POCKET
-
     from rti.assemble import assemble
     from rti.config import load_config
 

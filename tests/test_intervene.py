@@ -10,6 +10,7 @@ import pytest
 import torch
 from attrs import evolve, fields
 from fakes import (
+    POCKET,
     Admits,
     FlagsTurns,
     Judges,
@@ -45,8 +46,6 @@ KEY = RequestKey(seed=1, step=4, task="x", rollout=3)
 @pytest.fixture(scope="module")
 def base(registry, tmp_path_factory):
     """Policy, renderer and environment, for all tests here."""
-    from conftest import POCKET
-
     from rti.assemble import assemble
     from rti.config import load_config
 
