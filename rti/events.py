@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -49,6 +50,7 @@ class TurnRepaired:
     draft: str = ""
     diagnosis: str = ""
     correction: str = ""
+    verdicts: Sequence[str] = ()
     tokens: Sequence[str] = ()
     perplexity: float | None = None
     threshold: float | None = None
@@ -91,9 +93,14 @@ Event = RunStarted | StepDone | TurnRepaired | Evaluated | CheckpointSaved | Run
 
 
 def as_record(event: Any) -> dict[str, Any]:
-    """An event as a JSON object."""
-    return {"event": type(event).__name__, **asdict(event, value_serializer=_plain)}
+    """An event as a strict JSON object: NaN and infinities (δ = inf, say) become null."""
+    record: dict[str, Any] = _strict(asdict(event))
+    return {"event": type(event).__name__, **record}
 
 
-def _plain(_: Any, __: Any, value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+def _strict(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: _strict(inner) for name, inner in value.items()}
+    return [_strict(inner) for inner in value] if isinstance(value, list | tuple) else value

@@ -14,7 +14,7 @@ from attrs import define, evolve, field, frozen
 
 from rti.errors import CannotFork, InfrastructureError, NumericsError
 from rti.interfaces import Corrector, Gate, Session, Validator, Verifier, Weighter
-from rti.rollout import Actor, Episode, messages_before, release
+from rti.rollout import Actor, Episode, blamed, messages_before, release
 from rti.types import (
     Correction,
     Diagnosis,
@@ -148,16 +148,16 @@ class _Attempt:
     async def _validate(
         self, turn: Turn, messages: Sequence[Message], session: Session
     ) -> Intervention:
+        with blamed("evidence and tools of the environment"):
+            evidence, tools = session.evidence(turn.index), tuple(session.tools)
         history = History(
             tuple(messages),
             turn.prompt_ids,
-            tuple(session.tools),
+            tools,
             self.key.child(turn=turn.index),
             turn.policy_version,
         )
-        diagnosis = await self.repairer.validator.validate(
-            turn, history, session.evidence(turn.index)
-        )
+        diagnosis = await self.repairer.validator.validate(turn, history, evidence)
         rollout = self.draft.rollout
         return Intervention(
             rollout.task, rollout.index, self.attempt, history=history, draft=turn,
@@ -178,8 +178,10 @@ class _Attempt:
             self._end("uncorrected", "no correction")
             return None
         self._note(correction=correction)
+        with blamed("evidence and privileged facts of the environment"):
+            evidence, privileged = session.evidence(draft.index), session.privileged()
         refusal = self._unusable(correction, draft) or await self._refused(
-            correction, draft, history, session.evidence(draft.index), session.privileged()
+            correction, draft, history, evidence, privileged
         )
         if refusal:
             self._end("rejected", refusal)
@@ -211,7 +213,7 @@ class _Attempt:
         """Why a verifier refused, or "" when all accepted."""
         for name, verifier in self.repairer.verifiers:
             verdict = await verifier.verify(correction, draft, history, evidence, privileged)
-            self._note(verdicts=(*self.records[-1].verdicts, verdict))
+            self._note(verdicts=(*self.records[-1].verdicts, evolve(verdict, by=name)))
             if not verdict.accepted:
                 return f"{name}: {verdict.reason}" if verdict.reason else name
         return ""

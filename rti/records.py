@@ -8,7 +8,7 @@ from attrs import asdict
 
 from rti.events import TurnRepaired
 from rti.interfaces import Renderer
-from rti.types import Intervention
+from rti.types import Intervention, Verdict
 
 
 def repaired_turns(
@@ -37,6 +37,7 @@ def repaired_turn(record: Intervention, step: int, renderer: Renderer) -> TurnRe
         draft=decode(draft.completion_ids) if draft else "",
         diagnosis=_diagnosis(record),
         correction=decode(correction.completion_ids) if correction else "",
+        verdicts=[_verdict(v) for v in record.verdicts],
         tokens=[decode([i]) for i in correction.completion_ids] if correction else (),
         perplexity=gated[0].value if gated else None,
         threshold=gated[0].threshold if gated else None,
@@ -45,6 +46,11 @@ def repaired_turn(record: Intervention, step: int, renderer: Renderer) -> TurnRe
         trained=record.trained,
         provenance=asdict(correction.provenance) if correction else {},
     )
+
+
+def _verdict(verdict: Verdict) -> str:
+    said = "accepted" if verdict.accepted else "rejected"
+    return f"{verdict.by}: {said}" + (f" ({verdict.reason})" if verdict.reason else "")
 
 
 def _diagnosis(record: Intervention) -> str:

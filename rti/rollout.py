@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 from attrs import define, evolve, frozen
@@ -14,6 +15,8 @@ from rti.interfaces import Environment, Policy, Renderer, Session
 from rti.types import Message, RequestKey, Rollout, SamplingParams, Task, Turn
 
 T = TypeVar("T")
+CLOSE_SECONDS = 30.0
+"""What a session may take to close before it is left to itself."""
 Revise = Callable[[Turn, Sequence[Message]], Awaitable[Turn | None]]
 """Looks at a sampled turn and the messages before it: another turn in its place, or None."""
 
@@ -45,17 +48,30 @@ class Episode:
             await release(session)
 
 
+@contextmanager
+def blamed(what: str) -> Iterator[None]:
+    """Around a call into the environment: its crash is an infrastructure fault, no failure."""
+    try:
+        yield
+    except RtiError:
+        raise
+    except Exception as error:  # an environment is third-party code: anything may come
+        raise InfrastructureError(f"{what} crashed: {type(error).__name__}: {error}") from error
+
+
 async def release(session: Session) -> None:
     """Close a session. Its crash in there must not cost the run what the session has given."""
     try:
-        await session.close()
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await session.close()
     except Exception as error:  # an environment is third-party code: anything may come
         warnings.warn(f"closing a session crashed: {type(error).__name__}: {error}", stacklevel=2)
 
 
 def messages_before(session: Session, turns: Sequence[Turn]) -> list[Message]:
     """The conversation after the opening and these turns, what was observed included."""
-    messages = list(session.opening)
+    with blamed("the opening of the environment"):
+        messages = list(session.opening)
     for turn in turns:
         messages += [turn.message, *(turn.observations or ())]
     return messages
@@ -143,7 +159,9 @@ class Actor:
     ) -> Turn | None:
         """The policy's next turn; None when the prompt leaves no room for one."""
         limits = self.limits
-        prompt = self.renderer.prompt(messages, session.tools)
+        with blamed("listing the environment's tools"):
+            tools = tuple(session.tools)
+        prompt = self.renderer.prompt(messages, tools)
         if limits.max_context and len(prompt) + limits.max_new_tokens > limits.max_context:
             return None
         params = SamplingParams(limits.max_new_tokens, limits.temperature, limits.top_p)
@@ -162,14 +180,11 @@ class Actor:
 
     async def _guard(self, work: Awaitable[T], what: str) -> T:
         """Await the environment; whatever goes wrong there is an infrastructure fault."""
-        try:
-            async with asyncio.timeout(self.limits.timeout_s):
-                return await work
-        except TimeoutError as error:
-            raise InfrastructureError(
-                f"{what} took longer than {self.limits.timeout_s:g} s ([rollout] timeout_s)"
-            ) from error
-        except RtiError:
-            raise
-        except Exception as error:  # an environment is third-party code: its crash is no failure
-            raise InfrastructureError(f"{what} crashed: {type(error).__name__}: {error}") from error
+        with blamed(what):
+            try:
+                async with asyncio.timeout(self.limits.timeout_s):
+                    return await work
+            except TimeoutError as error:
+                raise InfrastructureError(
+                    f"{what} took longer than {self.limits.timeout_s:g} s ([rollout] timeout_s)"
+                ) from error

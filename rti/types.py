@@ -201,11 +201,15 @@ class Correction:
 
 @frozen
 class Verdict:
-    """A Verifier's word. The reason is for people and counters; it enters no prompt."""
+    """A Verifier's word. The reason is for people and counters; it enters no prompt.
+
+    `by` is filled in by the run: the name that the config gives the verifier.
+    """
 
     accepted: bool
     reason: str = ""
     parsed: bool = True
+    by: str = ""
 
 
 @frozen

@@ -149,10 +149,10 @@ Trouble = Exception | float | None
 
 @define
 class TroubledEnvironment:
-    """A real environment with trouble at "start", "step", "fork", "score" or "close".
+    """A real environment with trouble at "start", "step", "fork", "score", "close", or a look.
 
     `trouble["step"]` is what happens at the first step, the second, … of all sessions; then peace.
-    `log` lists every call.
+    `log` lists every call; looks ("opening", "tools", "evidence", "privileged") are not in it.
     """
 
     inner: Any
@@ -163,7 +163,8 @@ class TroubledEnvironment:
         return getattr(self.inner, name)
 
     def next_trouble(self, where: str) -> float:
-        self.log.append(where)
+        if where not in ("opening", "tools", "evidence", "privileged"):
+            self.log.append(where)
         waiting = self.trouble.get(where)
         now = waiting.pop(0) if waiting else None
         if isinstance(now, Exception):
@@ -184,10 +185,12 @@ class TroubledSession:
 
     @property
     def opening(self) -> Sequence[Message]:
+        self.environment.next_trouble("opening")
         return tuple(self.inner.opening)
 
     @property
     def tools(self) -> Sequence[Tool]:
+        self.environment.next_trouble("tools")
         return tuple(self.inner.tools)
 
     async def step(self, turn: Turn) -> Step:
@@ -203,10 +206,12 @@ class TroubledSession:
         return str(self.inner.state_digest())
 
     def evidence(self, k: int) -> Evidence:
+        self.environment.next_trouble("evidence")
         found: Evidence = self.inner.evidence(k)
         return found
 
     def privileged(self) -> Privileged:
+        self.environment.next_trouble("privileged")
         found: Privileged = self.inner.privileged()
         return found
 

@@ -192,6 +192,7 @@ def test_rejected_and_no_verifier_is_asked_after_the_first_refusal(desk):
     )
     assert (repaired, record.stage, record.reason) == (None, "rejected", "second: it leaks")
     assert [v.accepted for v in record.verdicts] == [True, False]
+    assert [v.by for v in record.verdicts][-1] in record.reason
     assert (len(yes.seen), len(no.seen), len(never.seen)) == (1, 1, 0)
     assert record.rollout_logprobs is None  # nothing refused is ever scored
     assert desk.policy.scored == []
@@ -231,6 +232,16 @@ def test_unforkable(desk):
         ("step", OSError("gone"), "turn 0 of the environment crashed: OSError: gone"),
         ("step", InfrastructureError("server down"), "server down"),
         ("score", ValueError("nan"), "scoring crashed: ValueError: nan"),
+        (
+            "privileged",
+            OSError("gone"),
+            "evidence and privileged facts of the environment crashed: OSError: gone",
+        ),
+        (
+            "evidence",
+            OSError("gone"),
+            "evidence and tools of the environment crashed: OSError: gone",
+        ),
     ],
 )
 def test_faulted(desk, place, trouble, reason):
@@ -247,7 +258,7 @@ def test_faulted(desk, place, trouble, reason):
     assert record.outcome is None
     assert not record.trained
     # The fork is closed; the draft's session is the collector's to close.
-    assert desk.environment.log.count("close") == (place != "fork")
+    assert desk.environment.log.count("close") == (place in ("step", "score"))
 
 
 @pytest.mark.parametrize("role", ["validator", "corrector", "verifier"])

@@ -162,6 +162,8 @@ TROUBLES = [
     ("step", 5.0, r"turn 0 of the environment took longer than 0.2 s \(\[rollout\] timeout_s\)"),
     ("start", 5.0, "starting the task took longer than 0.2 s"),
     ("score", ZeroDivisionError(), "scoring crashed: ZeroDivisionError"),
+    ("opening", OSError("gone"), "the opening of the environment crashed: OSError: gone"),
+    ("tools", OSError("gone"), "listing the environment's tools crashed: OSError: gone"),
 ]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from pathlib import Path
 from typing import Any
@@ -61,7 +60,7 @@ class JsonlReporter:
                     structlog.processors.JSONRenderer(sort_keys=False, ensure_ascii=False),
                 ],
             )
-        record = _strict(as_record(event))
+        record = as_record(event)
         self._log.msg(record.pop("event"), **record)
 
     def close(self) -> None:
@@ -71,12 +70,3 @@ class JsonlReporter:
             os.fsync(self._file.fileno())
             self._file.close()
             self._file = self._log = None
-
-
-def _strict(value: Any) -> Any:
-    """The value without NaN and infinities (δ = inf, say): JSON has none, and its readers fail."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {name: _strict(inner) for name, inner in value.items()}
-    return [_strict(inner) for inner in value] if isinstance(value, list | tuple) else value

@@ -120,6 +120,8 @@ def _card(look: TurnRepaired) -> Any:
         Text(f"diagnosis  {look.diagnosis}"),
         table,
     ]
+    if look.verdicts:
+        lines.append(Text("verdict    " + ", ".join(look.verdicts)))
     if look.perplexity is not None:
         sign = "≤" if look.perplexity <= (look.threshold or 0) else ">"
         lines.append(Text(f"PPL {look.perplexity:.2f} {sign} δ = {look.threshold:g}"))
