@@ -25,65 +25,65 @@ Classes = Mapping[str, Any]
 
 
 @hookspec
-def rti_validators() -> Classes:  # type: ignore[empty-body]
+def rti_validators() -> Classes:
     """Validators by name."""
 
 
 @hookspec
-def rti_correctors() -> Classes:  # type: ignore[empty-body]
+def rti_correctors() -> Classes:
     """Correctors by name."""
 
 
 @hookspec
-def rti_verifiers() -> Classes:  # type: ignore[empty-body]
+def rti_verifiers() -> Classes:
     """Verifiers by name."""
 
 
 @hookspec
-def rti_gates() -> Classes:  # type: ignore[empty-body]
+def rti_gates() -> Classes:
     """Gates by name."""
 
 
 @hookspec
-def rti_weighters() -> Classes:  # type: ignore[empty-body]
+def rti_weighters() -> Classes:
     """Weighters by name."""
 
 
 @hookspec
-def rti_triggers() -> Classes:  # type: ignore[empty-body]
+def rti_triggers() -> Classes:
     """Triggers by name."""
 
 
 @hookspec
-def rti_environments() -> Classes:  # type: ignore[empty-body]
+def rti_environments() -> Classes:
     """Environments by name."""
 
 
 @hookspec
-def rti_renderers() -> Classes:  # type: ignore[empty-body]
+def rti_renderers() -> Classes:
     """Renderers by name."""
 
 
 @hookspec
-def rti_policies() -> Classes:  # type: ignore[empty-body]
+def rti_policies() -> Classes:
     """Policies by name."""
 
 
 @hookspec
-def rti_objectives() -> Classes:  # type: ignore[empty-body]
+def rti_objectives() -> Classes:
     """Objectives by name."""
 
 
 @hookspec
-def rti_trainers() -> Classes:  # type: ignore[empty-body]
+def rti_trainers() -> Classes:
     """Trainers by name."""
 
 
 @hookspec
-def rti_reporters() -> Classes:  # type: ignore[empty-body]
+def rti_reporters() -> Classes:
     """Reporters by name."""
 
 
 @hookspec
-def rti_commands() -> Classes:  # type: ignore[empty-body]
+def rti_commands() -> Classes:
     """Sub-commands of `rti` by name: each fills an argparse sub-parser."""
