@@ -45,7 +45,7 @@ SPECIAL = 3  # llama.cpp's token type CONTROL
 
 
 def command(parser: argparse.ArgumentParser) -> None:
-    """Fill the sub-parser of `rti smollm2`."""
+    """Make SmolLM2-135M ready as a plain model folder."""
     parser.description = "Make SmolLM2-135M-Instruct ready as a plain model folder. No network."
     parser.add_argument(
         "--out",

@@ -12,7 +12,7 @@ from rti_pocket.trials import add_trials
 
 
 def pocket_command(parser: argparse.ArgumentParser) -> None:
-    """Quick start and base model of the pocket worlds."""
+    """Quick start, trials and base model of the pocket worlds."""
     sub = parser.add_subparsers(title="what to do", required=True, metavar="ACTION")
     warm = sub.add_parser(
         "warm-start",
