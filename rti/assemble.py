@@ -6,15 +6,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import define
+from attrs import define, evolve
 
 from rti.collect import Collector
-from rti.config import Config, PluginSection
+from rti.config import Config, PluginSection, resolve_config
 from rti.errors import ConfigError
-from rti.interfaces import Context, Environment, Policy, Renderer, Reporter, Trainer
+from rti.interfaces import Context, Environment, Gate, Policy, Renderer, Reporter, Trainer
 from rti.intervene import Repairer, Scope
 from rti.registry import Registry
 from rti.rollout import Actor, Limits
+from rti.types import Decision, Intervention
 
 
 @define
@@ -52,6 +53,7 @@ def assemble(config: Config, registry: Registry, trains: bool = True) -> Run:
         ConfigError: for options that a plug-in does not have or refuses, or parts that do not fit.
         PluginError: for a plug-in that is unknown, broken, or lacks an extra.
     """
+    resolve_config(config, registry)  # a typo is told before anything heavy is imported
     build = registry.build
     environment, renderer, policy = (
         build(config.environment),
@@ -72,7 +74,7 @@ def assemble(config: Config, registry: Registry, trains: bool = True) -> Run:
         validator=bind(build(config.validator)),
         corrector=_Stamped.of(bind(build(config.corrector)), config.corrector, registry),
         verifiers=[(section.use, bind(build(section))) for section in config.verifier],
-        gates=[bind(build(section)) for section in config.gate],
+        gates=[_NamedGate(bind(build(section)), section.use) for section in config.gate],
         weighter=bind(build(config.weighter)),
         scope=Scope(
             config.intervention.scope,
@@ -129,6 +131,17 @@ def _limits(config: Config, evaluation: bool = False) -> Limits:
 
 
 @define
+class _NamedGate:
+    """A gate whose decisions say which gate made them."""
+
+    inner: Gate
+    name: str
+
+    def admit(self, intervention: Intervention) -> Decision:
+        return evolve(self.inner.admit(intervention), by=self.name)
+
+
+@define
 class _Stamped:
     """A corrector whose corrections say which plug-in wrote them, whatever it forgot to say."""
 
@@ -142,8 +155,6 @@ class _Stamped:
         return cls(inner, section.use, f"{origin.distribution} {origin.version}".strip())
 
     async def correct(self, *args: Any) -> Any:
-        from attrs import evolve
-
         correction = await self.inner.correct(*args)
         if correction is None:
             return None

@@ -53,6 +53,7 @@ class TurnRepaired:
     verdicts: Sequence[str] = ()
     tokens: Sequence[str] = ()
     perplexity: float | None = None
+    gates: Sequence[str] = ()
     threshold: float | None = None
     weights: Sequence[float] = ()
     outcome: float | None = None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from attrs import asdict
 
 from rti.events import TurnRepaired
 from rti.interfaces import Renderer
-from rti.types import Intervention, Verdict
+from rti.types import Decision, Floats, Intervention, Verdict
 
 
 def repaired_turns(
@@ -39,13 +40,25 @@ def repaired_turn(record: Intervention, step: int, renderer: Renderer) -> TurnRe
         correction=decode(correction.completion_ids) if correction else "",
         verdicts=[_verdict(v) for v in record.verdicts],
         tokens=[decode([i]) for i in correction.completion_ids] if correction else (),
-        perplexity=gated[0].value if gated else None,
+        perplexity=_perplexity(record.rollout_logprobs) if record.rollout_logprobs else None,
+        gates=[_decision(d) for d in gated],
         threshold=gated[0].threshold if gated else None,
         weights=record.weights or (),
         outcome=record.outcome,
         trained=record.trained,
         provenance=asdict(correction.provenance) if correction else {},
     )
+
+
+def _perplexity(logprobs_T: Floats) -> float:
+    mean = -math.fsum(logprobs_T) / len(logprobs_T)
+    return math.exp(mean) if mean < 700 else math.inf
+
+
+def _decision(decision: Decision) -> str:
+    sign = "≤" if decision.admitted else ">"
+    compared = f"{decision.by}: {decision.value:.4g} {sign} {decision.threshold:g}"
+    return compared if decision.admitted else f"{compared}, refused"
 
 
 def _verdict(verdict: Verdict) -> str:

@@ -214,12 +214,16 @@ class Verdict:
 
 @frozen
 class Decision:
-    """A Gate's word, with the value it looked at and the threshold it held it against."""
+    """A Gate's word, with the value it looked at and the threshold it held it against.
+
+    `by` is filled in by the run: the name that the config gives the gate.
+    """
 
     admitted: bool
     value: float
     threshold: float
     reason: str = ""
+    by: str = ""
 
 
 Stage = Literal[
@@ -232,7 +236,7 @@ class Intervention:
     """Everything that happened when one turn of one draft was looked at and repaired.
 
     `stage` says how far it came: "unflagged" (no harmful turn), "uncorrected" (no correction),
-    "rejected" (by a Verifier), "gated" (over δ), "unforkable", "faulted" (infrastructure),
+    "rejected" (by a Verifier), "gated" (stopped by a gate), "unforkable", "faulted" (infrastructure),
     "failed" (resumed, but without success), "succeeded". `trained` is set when the repaired
     rollout entered the group.
     """

@@ -10,7 +10,7 @@ _LOST = {
     "unflagged": "had no turn flagged",
     "uncorrected": "got no correction",
     "rejected": "rejected by the Verifier",
-    "gated": "over δ",
+    "gated": "stopped by a gate",
     "unforkable": "could not be forked",
     "faulted": "met an infrastructure fault",
     "failed": "resumed and failed again",
@@ -30,7 +30,7 @@ def explain(batch: Batch) -> str:
     if signal:
         words = f"{signal} of {groups} groups give signal"
         if trained:
-            words += f", with {trained} repaired rollouts"
+            words += f", with {trained} repaired rollout" + "s" * (trained > 1)
         return words + "." + fault_note
     solved = int(m.get("groups_all_succeeded", 0))
     words = f"No signal: {failed} of {groups} groups all failed"

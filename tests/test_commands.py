@@ -105,7 +105,7 @@ def test_intervene_shows_each_look(pocket_toml: Path, capsys: pytest.CaptureFixt
         assert look["provenance"]["plugin"] == "self"
     code, out, _ = run(capsys, *words)
     assert code == 0
-    for shown in ("draft", "correction", "diagnosis", "PPL", "δ = inf", "weights", "outcome"):
+    for shown in ("draft", "correction", "diagnosis", "PPL", "≤ inf", "weights", "outcome"):
         assert shown in out
 
 
@@ -181,3 +181,25 @@ def test_quick_start_without_recipes(tmp_path: Path, capsys: pytest.CaptureFixtu
     code, _, err = run(capsys, "pocket", "quickstart", "--recipes", tmp_path)
     assert code == 2
     assert "Run it from a clone" in err
+
+
+def test_the_documented_task_has_a_repair_that_succeeds(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    recipe = Path(__file__).parents[1] / "recipes" / "pocket-rti.toml"
+    code, out, _ = run(capsys, "intervene", recipe, "--task", "AH-train-12")
+    assert code == 0
+    assert "succeeded, entered the group" in out
+    assert "rejected (self: leak)" in out
+    code, out, _ = run(capsys, "intervene", recipe, "--task", "AH-train-12",
+                       "--set", "gate.delta=2")  # fmt: skip
+    assert code == 0
+    assert "succeeded" not in out
+
+
+def test_resume_without_a_checkpoint_says_so(
+    pocket_toml: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(capsys, "train", pocket_toml, "--resume", "--set", "run.steps=1")
+    assert code == 0
+    assert "no checkpoint in" in out

@@ -261,7 +261,7 @@ def _print_repair(arm: Arm) -> None:
         f"  draft       {shown['draft']}\n"
         f"  diagnosis   {shown['diagnosis']}\n"
         f"  correction  {shown['correction']}\n"
-        f"  gate        PPL {shown['perplexity']:.2f} ≤ δ = {shown['threshold']:g}\n"
+        f"  gate        PPL {shown['perplexity']:.2f}; {', '.join(shown['gates'])}\n"
         "  weights     "
         + "  ".join(
             f"{token} {weight:.2f}"

@@ -50,7 +50,11 @@ class ConsoleReporter:
                 for name, value in event.metrics.items()
                 if "pass" in name or "ppl" in name
             ]
-            return f"eval after step {event.step}: " + "  ".join(shown)
+            by_family = ", ".join(
+                f"{family} {of['pass@1']:.2f}" for family, of in event.families.items()
+            )
+            line = f"eval after step {event.step}: " + "  ".join(shown)
+            return f"{line}  (pass@1 by family: {by_family})" if len(event.families) > 1 else line
         if isinstance(event, CheckpointSaved) and not self.quiet:
             return f"checkpoint {event.path}"
         if isinstance(event, RunEnded):

@@ -92,10 +92,9 @@ def as_table(record: dict[str, Any]) -> str:
     names = [n for n in record["metrics"] if n.startswith("pass")]
     rows = [["family", "tasks", *names]]
     families = record["families"]
-    if len(families) > 1:
-        for family, metrics in families.items():
-            count = sum(f == family for f in record["task_families"].values())
-            rows.append([family, str(count), *(_number(metrics.get(n)) for n in names)])
+    for family, metrics in families.items():
+        count = sum(f == family for f in record["task_families"].values())
+        rows.append([family, str(count), *(_number(metrics.get(n)) for n in names)])
     every = [str(len(record["tasks"])), *(_number(record["metrics"].get(n)) for n in names)]
     rows.append(["all", *every])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -89,6 +89,19 @@ def _show(batch: Batch, looks: list[TurnRepaired]) -> None:
             f"pass@1 {m['pass@1']:.2f} before intervention"
         )
     )
+    if not m["groups_fired"]:
+        console.print(
+            Text(
+                "The trigger did not fire, so nothing is repaired; --set trigger.use=always tries."
+            )
+        )
+    else:
+        console.print(
+            Text(
+                f"{m['funnel/candidates']:.0f} failed rollouts are tried "
+                "([intervention] repairs_per_group)"
+            )
+        )
     for look in looks:
         console.print()
         console.print(_card(look))
@@ -123,8 +136,9 @@ def _card(look: TurnRepaired) -> Any:
     if look.verdicts:
         lines.append(Text("verdict    " + ", ".join(look.verdicts)))
     if look.perplexity is not None:
-        sign = "≤" if look.perplexity <= (look.threshold or 0) else ">"
-        lines.append(Text(f"PPL {look.perplexity:.2f} {sign} δ = {look.threshold:g}"))
+        lines.append(Text(f"PPL        {look.perplexity:.2f} at the rollout prompt"))
+    if look.gates:
+        lines.append(Text("gate       " + ", ".join(look.gates)))
     if look.weights:
         pairs = zip(look.tokens, look.weights, strict=True)
         lines.append(Text("weights    " + "  ".join(f"{t} {w:.2f}" for t, w in pairs)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rti.commands import add_config_arguments
@@ -30,9 +31,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, registry: Registry) -> int:
     """Train to the end."""
     from rti.assemble import assemble
+    from rti.checkpoint import latest
     from rti.config import load_config
-    from rti.engine import train
+    from rti.engine import CHECKPOINTS, train
 
     config = load_config(args.config, args.set)
+    if args.resume and latest(Path(config.run.out) / CHECKPOINTS) is None:
+        print(f"no checkpoint in {config.run.out}: starting anew", flush=True)
     asyncio.run(train(assemble(config, registry), resume=args.resume))
     return 0
