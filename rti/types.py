@@ -236,9 +236,9 @@ class Intervention:
     """Everything that happened when one turn of one draft was looked at and repaired.
 
     `stage` says how far it came: "unflagged" (no harmful turn), "uncorrected" (no correction),
-    "rejected" (by a Verifier), "gated" (stopped by a gate), "unforkable", "faulted" (infrastructure),
-    "failed" (resumed, but without success), "succeeded". `trained` is set when the repaired
-    rollout entered the group.
+    "rejected" (by a Verifier), "gated" (stopped by a gate), "unforkable", "faulted"
+    (infrastructure), "failed" (resumed, but without success), "succeeded". `trained` is set when
+    the repaired rollout entered the group.
     """
 
     task: Task
