@@ -13,6 +13,7 @@ from rti.errors import (
     RunError,
     StaleVersionError,
 )
+from rti.folders import model_folder
 from rti.hookspecs import hookimpl
 from rti.interfaces import (
     Context,
@@ -69,5 +70,5 @@ __all__ = [
     "Rollout", "RtiError", "RunError", "Sample", "SamplingParams", "Session", "Span",
     "StaleVersionError", "Step", "Task", "Tool", "ToolCall", "Trainer", "Trigger", "Turn",
     "Validator", "Verdict", "Verifier", "Weighter", "__version__", "above", "anything",
-    "at_least", "between", "finite", "hookimpl", "not_empty", "one_of", "option",
+    "at_least", "between", "finite", "hookimpl", "model_folder", "not_empty", "one_of", "option",
 ]  # fmt: skip

@@ -51,7 +51,7 @@ async def train(run: Run, resume: bool = False) -> State:
     except KeyboardInterrupt:  # the second comes at once: the weights may be half updated
         loop.end("interrupted", "at once; the last checkpoint stands")
         raise
-    except Exception as error:
+    except Exception as error:  # whatever it is, the reporters are told before it goes on
         loop.end("failed", str(error))
         raise
     loop.end("done")

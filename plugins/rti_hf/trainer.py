@@ -20,6 +20,7 @@ from rti import (
     anything,
     at_least,
     between,
+    model_folder,
     option,
 )
 
@@ -62,7 +63,7 @@ class HfTrainer:
         """Load the model and set up the optimiser."""
         import torch
 
-        from rti_hf.models import load_model, model_folder
+        from rti_hf.models import load_model
 
         at = context.model
         self._objective = context.objective

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from attrs import define, field
 
-from rti import Context, Ids, Message, Tool, ToolCall, option
+from rti import Context, Ids, Message, Tool, ToolCall, model_folder, option
 from rti.options import anything
 from rti_pocket.lessons import observed
 from rti_pocket.world import VERBS, read_action
@@ -26,8 +26,6 @@ class PocketRenderer:
     def bind(self, context: Context) -> None:
         """Load the tokenizer."""
         from transformers import AutoTokenizer
-
-        from rti_hf.models import model_folder
 
         folder = model_folder(self.tokenizer or context.model.path)
         self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)

@@ -29,10 +29,11 @@ from rti_grpo import Grpo
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
+from rti import model_folder  # noqa: E402
 from rti.ops import token_scales  # noqa: E402
 from rti_hf.decoder import Decoder  # noqa: E402
 from rti_hf.kvstore import KVStore  # noqa: E402
-from rti_hf.models import load_model, model_folder  # noqa: E402
+from rti_hf.models import load_model  # noqa: E402
 from rti_hf.policy import HfPolicy  # noqa: E402
 from rti_hf.trainer import HfTrainer  # noqa: E402
 from rti_pocket.vocabulary import WORDS, build_tokenizer  # noqa: E402

@@ -282,7 +282,7 @@ def test_no_ids_break_the_parser_and_all_come_back_verbatim(renderer, ids):
 
 def test_the_shipped_base_fits_vocabulary_and_tokenizer(renderer):
     transformers = pytest.importorskip("transformers")
-    from rti_hf.models import model_folder
+    from rti import model_folder
     from rti_pocket.warmstart import new_model
 
     folder = model_folder("rti_pocket:base")
