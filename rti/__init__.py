@@ -7,6 +7,7 @@ from rti.errors import (
     CannotFork,
     ConfigError,
     InfrastructureError,
+    NoCorrection,
     NumericsError,
     PluginError,
     RtiError,
@@ -65,7 +66,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Batch", "CannotFork", "Completion", "ConfigError", "Context", "Correction", "Corrector",
     "Decision", "Diagnosis", "Environment", "Evidence", "Floats", "Gate", "Group", "History",
-    "Ids", "InfrastructureError", "Intervention", "Message", "NumericsError", "Objective",
+    "Ids", "InfrastructureError", "Intervention", "Message", "NoCorrection", "NumericsError",
+    "Objective",
     "PluginError", "Policy", "Privileged", "Provenance", "Renderer", "Reporter", "RequestKey",
     "Rollout", "RtiError", "RunError", "Sample", "SamplingParams", "Session", "Span",
     "StaleVersionError", "Step", "Task", "Tool", "ToolCall", "Trainer", "Trigger", "Turn",

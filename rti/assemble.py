@@ -15,6 +15,7 @@ from rti.interfaces import Context, Environment, Gate, Policy, Renderer, Reporte
 from rti.intervene import Repairer, Scope
 from rti.registry import Registry
 from rti.rollout import Actor, Limits
+from rti.scoring import TrainerScores, maybe
 from rti.types import Decision, Intervention
 
 
@@ -42,6 +43,10 @@ class Run:
         """The actor that samples training rollouts."""
         return self.collector.actor
 
+    async def close(self) -> None:
+        """End what the policy has begun, a server of its own say. Safe to call twice."""
+        await maybe(self.policy, "close")
+
 
 def assemble(config: Config, registry: Registry, trains: bool = True) -> Run:
     """Build and bind the plug-ins that a config names.
@@ -63,17 +68,26 @@ def assemble(config: Config, registry: Registry, trains: bool = True) -> Run:
     objective = build(config.objective)
     context = Context(
         config.run.seed, config.model, policy, renderer, environment, objective,
-        Path(config.run.out),
+        Path(config.run.out), config.teacher,
     )  # fmt: skip
     bind = _binder(registry, context)
     for part in (environment, policy, renderer, objective):
         bind(part)
+    trainer = bind(build(config.trainer)) if trains else None
+    if trainer is not None and not trainer.supports(objective):
+        raise ConfigError(
+            f"[trainer] {config.trainer.use} does not support [objective] {config.objective.use}: "
+            f"it needs {', '.join(objective.needs)}, which this trainer cannot give."
+        )
+    if config.intervention.score_by == "trainer":
+        policy = TrainerScores(policy, lambda: trainer or bind(build(config.trainer)))
+    vetoes = [(section.use, bind(build(section))) for section in config.veto]
     actor = Actor(policy, renderer, environment, _limits(config))
     repairer = Repairer(
         actor=actor,
         validator=bind(build(config.validator)),
         corrector=_Stamped.of(bind(build(config.corrector)), config.corrector, registry),
-        verifiers=[(section.use, bind(build(section))) for section in config.verifier],
+        verifiers=vetoes + [(section.use, bind(build(section))) for section in config.verifier],
         gates=[_NamedGate(bind(build(section)), section.use) for section in config.gate],
         weighter=bind(build(config.weighter)),
         scope=Scope(
@@ -82,6 +96,7 @@ def assemble(config: Config, registry: Registry, trains: bool = True) -> Run:
             config.intervention.attempts,
             config.intervention.max_corrections,
         ),
+        vetters=[(name, veto) for name, veto in vetoes if hasattr(veto, "vet")],
     )
     collector = Collector(
         actor=actor,
@@ -93,12 +108,6 @@ def assemble(config: Config, registry: Registry, trains: bool = True) -> Run:
         repairs_per_group=config.repairs_per_group,
         compose=config.intervention.compose,
     )
-    trainer = bind(build(config.trainer)) if trains else None
-    if trainer is not None and not trainer.supports(objective):
-        raise ConfigError(
-            f"[trainer] {config.trainer.use} does not support [objective] {config.objective.use}: "
-            f"it needs {', '.join(objective.needs)}, which this trainer cannot give."
-        )
     reporters = [bind(build(section)) for section in config.reporter] if trains else []
     return Run(
         config, registry, environment, renderer, policy, collector, trainer, reporters,
@@ -153,6 +162,10 @@ class _Stamped:
     def of(cls, inner: Any, section: PluginSection, registry: Registry) -> _Stamped:
         origin = registry.provenance("corrector", section.use)
         return cls(inner, section.use, f"{origin.distribution} {origin.version}".strip())
+
+    @property
+    def spent(self) -> str:
+        return str(getattr(self.inner, "spent", ""))
 
     async def correct(self, *args: Any) -> Any:
         correction = await self.inner.correct(*args)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from attrs import define, evolve
@@ -52,13 +52,14 @@ class Collector:
             )
         usage, began = dict(policy.usage), time.perf_counter()
         episodes = await self._rollouts(tasks, step)
+        spent = self.repairer.spent
         drafts = [_group(task, group) for task, group in zip(tasks, episodes, strict=True)]
         rolled_out = time.perf_counter()
         fired = [self.trigger.fires(group) for group in drafts]
         candidates = [
             episode
             for fires, group in zip(fired, episodes, strict=True)
-            if fires
+            if fires and not spent
             for episode in self._candidates(group)
         ]
         outcomes = await policy.gather(
@@ -76,9 +77,11 @@ class Collector:
             "seconds_rollout": rolled_out - began,
             "seconds_intervene": intervened - rolled_out,
         }
-        return build_batch(
+        batch = build_batch(
             groups, self.objective, self.actor.renderer.extends, version, records, metrics
         )
+        stopped = f"No intervention: {spent}." if spent and any(fired) else ""
+        return evolve(batch, notes=tuple(filter(None, (stopped, *_fault_notes(episodes, records)))))
 
     async def _rollouts(self, tasks: Sequence[Task], step: int) -> list[list[Episode]]:
         size = self.group_size
@@ -106,6 +109,18 @@ class Collector:
 def _group(task: Task, episodes: Sequence[Episode]) -> Group:
     whole = [e.rollout for e in episodes if e.rollout.fault is None]
     return Group(task, tuple(whole), faults=len(episodes) - len(whole))
+
+
+def _fault_notes(
+    episodes: Sequence[Sequence[Episode]], records: Sequence[Intervention]
+) -> Iterator[str]:
+    """What infrastructure cost this step, with the commonest reason."""
+    dropped = Counter(e.rollout.fault for group in episodes for e in group if e.rollout.fault)
+    broken = Counter(r.reason for r in records if r.stage == "faulted")
+    for what, reasons in (("rollouts dropped", dropped), ("repairs broken off", broken)):
+        if reasons:
+            worst, _ = reasons.most_common(1)[0]
+            yield f"{reasons.total()} {what} for infrastructure: {worst.rstrip('.')}."
 
 
 def _compose(group: Group, repaired: Sequence[Rollout], how: str) -> Group:
@@ -145,7 +160,7 @@ def _group_metrics(
 
 
 REACHED: Mapping[str, tuple[Stage, ...]] = {
-    "flagged": ("uncorrected", "rejected", "gated", "unforkable", "failed", "succeeded"),
+    "flagged": ("vetoed", "uncorrected", "rejected", "gated", "unforkable", "failed", "succeeded"),
     "corrected": ("rejected", "gated", "unforkable", "failed", "succeeded"),
     "verified": ("gated", "unforkable", "failed", "succeeded"),
     "admitted": ("unforkable", "failed", "succeeded"),
@@ -169,10 +184,16 @@ def funnel(records: Sequence[Intervention], candidates: int) -> dict[str, float]
         for name, through in REACHED.items()
     }
     scored = [perplexity(torch.tensor(r.rollout_logprobs)) for r in records if r.rollout_logprobs]
-    unparsed: Mapping[str, int] = {
-        "diagnosis": sum(r.diagnosis is not None and not r.diagnosis.parsed for r in records),
-        "verdict": sum(not v.parsed for r in records for v in r.verdicts),
-    }
+    unread = Counter[str]()
+    for record in records:
+        judged = [("diagnosis", record.diagnosis), *(("verdict", v) for v in record.verdicts)]
+        for name, answer in judged:
+            if answer is not None and not answer.parsed:
+                unread[name] += 1
+                unread[f"{name}/{answer.problem or 'other'}"] += 1
+        if record.stage == "uncorrected":
+            kind = record.reason.partition(":")[0].replace(" ", "-")
+            unread[f"correction/{kind[:40]}"] += 1
     return {
         "funnel/candidates": float(candidates),
         "funnel/attempts": float(len(records)),
@@ -182,7 +203,10 @@ def funnel(records: Sequence[Intervention], candidates: int) -> dict[str, float]
         "corrections_without_numerator": float(
             sum(r.weights is not None and r.corrector_logprobs is None for r in records)
         ),
-        **{f"unparsed/{name}": float(n) for name, n in unparsed.items()},
+        "funnel/vetoed": float(stages["vetoed"]),
+        "unparsed/diagnosis": 0.0,
+        "unparsed/verdict": 0.0,
+        **{f"unparsed/{name}": float(n) for name, n in sorted(unread.items())},
         **({"mean_ppl": _mean(scored)} if scored else {}),
     }
 

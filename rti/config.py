@@ -147,6 +147,42 @@ class InterventionConfig:
         "Put the repaired rollout in place of its draft, or beside it where the trainer can.",
         one_of("replace", "append"),
     )
+    score_by: Literal["policy", "trainer"] = option(
+        "policy",
+        "Whose logprobs the gate, the weights and the loss of a corrected turn rest on. The "
+        "trainer's cost no second prefill where the policy is a vLLM server.",
+        one_of("policy", "trainer"),
+    )
+
+
+@frozen
+class TeacherConfig:
+    """The OpenAI-compatible endpoint of the roles with `use = "teacher"`, and their one budget."""
+
+    base_url: str = option(
+        "", "Where it is, as in http://127.0.0.1:8000/v1; empty: OPENAI_BASE_URL.", anything
+    )
+    model: str = option("", "The model's name there; empty: the only one it serves.", anything)
+    key_env: str = option("OPENAI_API_KEY", "Environment variable that holds the key.", not_empty)
+    timeout_s: float = option(60.0, "Seconds one request may take.", above(0), finite)
+    retries: int = option(3, "Tries more after a fault, a 429 or a 5xx.", at_least(0))
+    concurrency: int = option(8, "Most requests under way at once.", at_least(1))
+    max_requests: int = option(0, "Most requests of the run; 0 for no limit.", at_least(0))
+    max_tokens: int = option(
+        0, "Most tokens of the run, prompts and replies together; 0 for no limit.", at_least(0)
+    )
+    max_cost: float = option(
+        0.0, "Most money of the run, in the unit of the prices; 0: no limit.", at_least(0), finite
+    )
+    price_in: float = option(0.0, "Price of a million prompt tokens.", at_least(0), finite)
+    price_out: float = option(0.0, "Price of a million reply tokens.", at_least(0), finite)
+
+    def __attrs_post_init__(self) -> None:
+        if self.max_cost and not (self.price_in or self.price_out):
+            raise ConfigError(
+                f"[teacher] max_cost = {self.max_cost:g} needs prices: set price_in and price_out "
+                "(of a million tokens), or leave max_cost at 0 and bound max_tokens."
+            )
 
 
 @frozen
@@ -174,11 +210,17 @@ class CheckpointConfig:
 
 @frozen
 class PluginSection:
-    """A plug-in as a config names it: its kind, its name, its options as written (unchecked)."""
+    """A plug-in as a config names it: its kind, its name, its options as written (unchecked).
+
+    `section` is the config's name for it where that is not the kind. `kept` are options of a
+    plug-in that this one takes the place of: those that it has too stay as they were.
+    """
 
     kind: str
     use: str
     options: Mapping[str, Any] = field(factory=dict)
+    section: str = field(kw_only=True, default=attrs.Factory(lambda s: s.kind, takes_self=True))
+    kept: Mapping[str, Any] = field(kw_only=True, factory=dict, eq=False)
 
 
 def _one(kind: str, default: str, doc: str) -> Any:
@@ -188,9 +230,9 @@ def _one(kind: str, default: str, doc: str) -> Any:
     )
 
 
-def _many(kind: str, default: tuple[str, ...], doc: str) -> Any:
+def _many(kind: str, default: tuple[str, ...], doc: str, section: str = "") -> Any:
     return field(
-        factory=lambda: tuple(PluginSection(kind, name) for name in default),
+        factory=lambda: tuple(PluginSection(kind, n, section=section or kind) for n in default),
         metadata={"kind": kind, "default": default, "many": True, "doc": doc},
     )
 
@@ -219,11 +261,18 @@ class Config:
     model: ModelConfig = _core(ModelConfig)
     rollout: RolloutConfig = _core(RolloutConfig)
     intervention: InterventionConfig = _core(InterventionConfig)
+    teacher: TeacherConfig = _core(TeacherConfig)
     eval: EvalConfig = _core(EvalConfig)
     checkpoint: CheckpointConfig = _core(CheckpointConfig)
     trigger: PluginSection = _one("trigger", "all-failed", "Which groups are intervened on.")
     validator: PluginSection = _one("validator", "self", "Finds the turn that derails a rollout.")
     corrector: PluginSection = _one("corrector", "self", "Writes a corrected turn.")
+    veto: tuple[PluginSection, ...] = _many(
+        "verifier",
+        (),
+        "Rules that refuse a diagnosis or a correction, whatever the verifiers say.",
+        "veto",
+    )
     verifier: tuple[PluginSection, ...] = _many(
         "verifier", ("self",), "Judge a correction; all must accept."
     )
@@ -278,6 +327,9 @@ PLUGIN_SECTIONS: Mapping[str, Mapping[str, Any]] = {
 }
 """The plug-in sections by name: `default` names, whether there may be `many`, and a `doc`."""
 
+_KEPT = "(kept)"
+"""In a plug-in's table: the options of the plug-in whose place it took."""
+
 _Tables = dict[str, Any]  # section -> table, or for a plug-in section a list of tables with `use`
 
 
@@ -304,7 +356,13 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Confi
     }
     for name, slot in PLUGIN_SECTIONS.items():
         sections = tuple(
-            PluginSection(name, table["use"], {k: v for k, v in table.items() if k != "use"})
+            PluginSection(
+                slot["kind"],
+                table["use"],
+                {k: v for k, v in table.items() if k not in ("use", _KEPT)},
+                section=name,
+                kept=table.get(_KEPT, {}),
+            )
             for table in tables[name]
         )
         built[name] = sections if slot["many"] else sections[0]
@@ -314,7 +372,8 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Confi
 def dump_config(config: Config, registry: Registry | None = None) -> str:
     """The whole config as TOML, all defaults written out; `load_config` reads it back equal.
 
-    With a registry, the defaults of the plug-ins' options are written too.
+    With a registry, the defaults of the plug-ins' options are written too, and options kept from
+    plug-ins that others took the place of.
     """
     if registry is not None:
         config = resolve_config(config, registry)
@@ -461,7 +520,11 @@ def _known(section: str, table: Mapping[str, Any], source: str) -> None:
 
 
 def _merge_plugins(name: str, parent: list[_Tables], child: Any, where: str) -> list[_Tables]:
-    """A plug-in that is still named keeps the options it had; any other drops out with them."""
+    """A plug-in that is still named keeps the options it had.
+
+    Where one takes the place of another, options that both have stay: `corrector.use=teacher` is
+    then the whole change. In lists, a plug-in that is no longer named drops out with its options.
+    """
     many = PLUGIN_SECTIONS[name]["many"]
 
     def kept(use: Any) -> _Tables:
@@ -487,7 +550,11 @@ def _merge_plugins(name: str, parent: list[_Tables], child: Any, where: str) -> 
             )
         return [kept(each) for each in use]
     if "use" in child:
-        return [{**kept(use), **child}]
+        entry = {**kept(use), **child}
+        if len(parent) == 1 and parent[0]["use"] != use:
+            before = {k: v for k, v in parent[0].items() if k not in ("use", _KEPT)}
+            entry[_KEPT] = {**parent[0].get(_KEPT, {}), **before}
+        return [entry]
     if len(parent) == 1:
         return [{**parent[0], **child}]
     raise ConfigError(

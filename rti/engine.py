@@ -20,11 +20,12 @@ from attrs import define, evolve, field
 from rti import checkpoint
 from rti.assemble import Run
 from rti.checkpoint import State
-from rti.config import dump_config
-from rti.errors import ConfigError, RunError
+from rti.config import Config, dump_config
+from rti.errors import ConfigError, InfrastructureError, RunError
 from rti.evaluate import Evaluation, evaluate, pick_tasks
 from rti.events import CheckpointSaved, Evaluated, RunEnded, RunStarted, StepDone
 from rti.records import repaired_turns
+from rti.scoring import maybe
 from rti.types import Batch, Task
 from rti.words import explain
 
@@ -51,6 +52,13 @@ async def train(run: Run, resume: bool = False) -> State:
     except KeyboardInterrupt:  # the second comes at once: the weights may be half updated
         loop.end("interrupted", "at once; the last checkpoint stands")
         raise
+    except InfrastructureError as error:  # it comes between two updates: weights and state agree
+        loop.save()
+        loop.end("failed", str(error))
+        raise RunError(
+            f"{error} The run stopped before step {loop.state.step}, with a checkpoint of what it "
+            "had: go on with --resume once this is mended."
+        ) from error
     except Exception as error:  # whatever it is, the reporters are told before it goes on
         loop.end("failed", str(error))
         raise
@@ -82,6 +90,12 @@ class _Loop:
             )
             began = time.perf_counter()
             batch = await run.collector.collect(tasks, self.state.policy_version, step)
+            if not batch.metrics["rollouts"]:
+                raise InfrastructureError(
+                    f"Every rollout of step {step} was dropped. {' '.join(batch.notes)}"
+                )
+            if batch.samples:
+                await maybe(run.policy, "sleep")
             learned: Mapping[str, float] = run.trainer.step(batch) if batch.samples else {}
             # From here to `load` nothing awaits: an interrupt finds weights and state in step.
             self._advance(batch, time.perf_counter() - began)
@@ -122,12 +136,15 @@ class _Loop:
         self._tell(
             RunStarted(
                 str(run.out), run.config.run.steps, self.state.step, run.config.run.seed,
-                versions(), {s.kind: s.use for s in run.config.plugin_sections()},
+                versions(), _named(run.config),
             )
         )  # fmt: skip
 
     def _check_config(self) -> None:
-        """A resumed run must be the same run: only its length and its reporters may change."""
+        """A resumed run must be the same run.
+
+        Its length and its reporters may change, and how its teacher is reached and paid for.
+        """
         import tomllib
 
         path = self.run.out / CONFIG
@@ -138,7 +155,8 @@ class _Loop:
         for table in (before, now):
             for free in ("reporter", "checkpoint", "eval"):
                 table.pop(free, None)
-            table["run"] = {k: v for k, v in table["run"].items() if k == "seed"}
+            for name, fixed in (("run", "seed"), ("teacher", "model")):
+                table[name] = {k: v for k, v in table.get(name, {}).items() if k == fixed}
         for section in before.keys() | now.keys():
             if before.get(section) != now.get(section):
                 raise ConfigError(
@@ -265,6 +283,14 @@ def _round_robin(tasks: Sequence[Task], step: int, count: int, seed: str) -> lis
         random.Random(f"{seed}/{lap}").shuffle(order)
         chosen.append(tasks[order[place]])
     return chosen
+
+
+def _named(config: Config) -> dict[str, str]:
+    """The plug-ins of a run by section; those of a list with commas between them."""
+    uses = defaultdict[str, list[str]](list)
+    for section in config.plugin_sections():
+        uses[section.section].append(section.use)
+    return {name: ", ".join(found) for name, found in uses.items()}
 
 
 def versions() -> dict[str, str]:

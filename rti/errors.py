@@ -39,5 +39,9 @@ class InfrastructureError(RtiError):
     """
 
 
+class NoCorrection(RtiError):
+    """A Corrector has nothing to offer. The message is the kind of reason, counted by it."""
+
+
 class CannotFork(RtiError):
     """The environment cannot go back to the state before the asked turn."""

@@ -38,12 +38,15 @@ from rti.types import (
 )
 
 if TYPE_CHECKING:
-    from rti.config import ModelConfig
+    from rti.config import ModelConfig, TeacherConfig
 
 
 @define
 class Context:
-    """What a run lends to its plug-ins: policy, renderer, environment, seed."""
+    """What a run lends to its plug-ins: policy, renderer, environment, seed.
+
+    `teacher` is the `[teacher]` section: the endpoint that roles played by a teacher share.
+    """
 
     seed: int
     model: ModelConfig
@@ -52,13 +55,16 @@ class Context:
     environment: Environment
     objective: Objective | None = None
     out: Path | None = None
+    teacher: TeacherConfig | None = None
 
 
 @runtime_checkable
 class Validator(Protocol):
     """Says whether a turn harmfully derails its rollout.
 
-    It is reward-oriented: a suboptimal but recoverable choice is not harmful.
+    It is reward-oriented: a suboptimal but recoverable choice is not harmful. A role (this one,
+    a Corrector or a Verifier) whose means can run out may have a property `spent`: why it can do
+    no more, "" while it can. A run then stops intervening, and says so.
 
         @frozen
         class Errors:
@@ -95,13 +101,19 @@ class Corrector(Protocol):
     async def correct(
         self, draft: Turn, diagnosis: Diagnosis, history: History, tools: Sequence[Tool]
     ) -> Correction | None:
-        """Return a correction of `draft`. It never sees evidence or privileged facts."""
+        """Return a correction of `draft`. It never sees evidence or privileged facts.
+
+        None, or NoCorrection with the kind of reason, when there is none.
+        """
         ...
 
 
 @runtime_checkable
 class Verifier(Protocol):
     """Accepts a correction, or refuses it. All configured verifiers must accept.
+
+    One that stands under `[veto]` may also define `async vet(diagnosis, draft, history, evidence,
+    privileged) -> Verdict`: it then judges every diagnosis before the Corrector sees it.
 
     @frozen
     class Short:
@@ -256,7 +268,11 @@ class Environment(Protocol):
 
 @runtime_checkable
 class Renderer(Protocol):
-    """Messages ↔ token ids for one model family. Sampled ids stay as they are."""
+    """Messages ↔ token ids for one model family. Sampled ids stay as they are.
+
+    Optional: `thought(ids) -> int`, the number of leading ids of a completion that form its
+    thinking block (0: none; all of them when it never closes).
+    """
 
     @property
     def stop_ids(self) -> Ids:
@@ -290,7 +306,11 @@ class Renderer(Protocol):
 
 @runtime_checkable
 class Policy(Protocol):
-    """Samples and scores. Token ids in and out; batching is its own affair."""
+    """Samples and scores. Token ids in and out; batching is its own affair.
+
+    Optional: `async sleep()`, the update begins: free the accelerator until the next `load`;
+    `async close()`, the run is over.
+    """
 
     @property
     def version(self) -> int:
@@ -362,7 +382,11 @@ class Objective(Protocol):
 
 @runtime_checkable
 class Trainer(Protocol):
-    """Takes an engine-neutral batch and updates weights. Knows nothing of plug-ins."""
+    """Takes an engine-neutral batch and updates weights. Knows nothing of plug-ins.
+
+    Optional: `score(prompts, completions) -> list[Floats]`, logprobs of the completions' tokens
+    under its weights, for `[intervention] score_by = "trainer"`.
+    """
 
     def supports(self, objective: Objective) -> bool:
         """Whether it can optimise this objective."""

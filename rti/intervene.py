@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from attrs import define, evolve, field, frozen
 
-from rti.errors import CannotFork, InfrastructureError, NumericsError
+from rti.errors import CannotFork, InfrastructureError, NoCorrection, NumericsError
 from rti.interfaces import Corrector, Gate, Session, Validator, Verifier, Weighter
 from rti.rollout import Actor, Episode, blamed, messages_before, release
 from rti.types import (
@@ -47,7 +47,10 @@ class Scope:
 
 @define
 class Repairer:
-    """The roles, the gate and the weighter, and the actor that goes on afterwards."""
+    """The roles, the gate and the weighter, and the actor that goes on afterwards.
+
+    `vetters` are those verifiers that also judge a diagnosis before the Corrector sees it.
+    """
 
     actor: Actor
     validator: Validator
@@ -56,6 +59,13 @@ class Repairer:
     gates: Sequence[Gate]
     weighter: Weighter
     scope: Scope = field(factory=Scope)
+    vetters: Sequence[tuple[str, Any]] = ()
+
+    @property
+    def spent(self) -> str:
+        """Why a role can do no more (a budget is spent), or ""."""
+        roles = (self.validator, self.corrector, *(v for _, v in self.verifiers))
+        return next(filter(None, (str(getattr(role, "spent", "")) for role in roles)), "")
 
     async def repair(
         self, draft: Episode, key: RequestKey
@@ -67,6 +77,8 @@ class Repairer:
         """
         records: list[Intervention] = []
         for attempt in range(self.scope.attempts):
+            if attempt and self.spent:
+                break
             one = _Attempt(self, draft, key.child(attempt=attempt), attempt)
             try:
                 repaired = await one.run()
@@ -173,13 +185,23 @@ class _Attempt:
         assert draft is not None
         assert history is not None
         assert diagnosis is not None
-        correction = await self.repairer.corrector.correct(draft, diagnosis, history, history.tools)
+        with blamed("evidence and privileged facts of the environment"):
+            evidence, privileged = session.evidence(draft.index), session.privileged()
+        veto = await self._vetoed(diagnosis, draft, history, evidence, privileged)
+        if veto:
+            self._end("vetoed", veto)
+            return None
+        try:
+            correction = await self.repairer.corrector.correct(
+                draft, diagnosis, history, history.tools
+            )
+        except NoCorrection as none:
+            self._end("uncorrected", str(none) or "no correction")
+            return None
         if correction is None:
             self._end("uncorrected", "no correction")
             return None
         self._note(correction=correction)
-        with blamed("evidence and privileged facts of the environment"):
-            evidence, privileged = session.evidence(draft.index), session.privileged()
         refusal = self._unusable(correction, draft) or await self._refused(
             correction, draft, history, evidence, privileged
         )
@@ -187,6 +209,22 @@ class _Attempt:
             self._end("rejected", refusal)
             return None
         return await self._admitted(correction, draft, history)
+
+    async def _vetoed(
+        self,
+        diagnosis: Diagnosis,
+        draft: Turn,
+        history: History,
+        evidence: Evidence,
+        privileged: Privileged,
+    ) -> str:
+        """Why the diagnosis must not reach the Corrector, or "": it would carry the answer."""
+        for name, vetter in self.repairer.vetters:
+            verdict = await vetter.vet(diagnosis, draft, history, evidence, privileged)
+            if not verdict.accepted:
+                self._note(verdicts=(evolve(verdict, by=name),))
+                return f"{name}: {verdict.reason}" if verdict.reason else name
+        return ""
 
     def _unusable(self, correction: Correction, draft: Turn) -> str:
         """Refused before any judge sees it: an LLM judge is easily fooled by nothing at all."""

@@ -175,12 +175,13 @@ class Registry:
         """
         entry = self.entry(section.kind, section.use)
         with self.guard(entry.cls):
-            return construct(entry.cls, section.options, _where(section))
+            return construct(entry.cls, _options(entry.cls, section), _where(section))
 
     def resolve(self, section: PluginSection) -> PluginSection:
         """The section with all options written out, defaults included. Raises as `build`."""
         cls = self.get(section.kind, section.use)
-        return evolve(section, options=resolved(cls, section.options, _where(section)))
+        options = resolved(cls, _options(cls, section), _where(section))
+        return evolve(section, options=options, kept={})
 
     @contextmanager
     def guard(self, plugin: Any) -> Iterator[None]:
@@ -458,8 +459,14 @@ def _with_clashes(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     return tuple(whole)
 
 
+def _options(cls: type, section: PluginSection) -> Mapping[str, Any]:
+    """The section's options, and those kept from another plug-in that this class has too."""
+    own = options_of(cls)
+    return {**{k: v for k, v in section.kept.items() if k in own}, **section.options}
+
+
 def _where(section: PluginSection) -> str:
-    return f"[{section.kind}] ({section.use})"
+    return f"[{section.section}] ({section.use})"
 
 
 def _words(error: BaseException) -> str:

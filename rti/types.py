@@ -176,13 +176,17 @@ class Privileged:
 
 @frozen
 class Diagnosis:
-    """The Validator's word on one turn. `parsed` is False when its answer made no sense."""
+    """The Validator's word on one turn.
+
+    `parsed` is False when its answer made no sense; `problem` then names the kind of nonsense.
+    """
 
     harmful: bool
     kind: str = ""
     direction: str = ""
     raw: str = ""
     parsed: bool = True
+    problem: str = ""
 
 
 @frozen
@@ -203,6 +207,7 @@ class Correction:
 class Verdict:
     """A Verifier's word. The reason is for people and counters; it enters no prompt.
 
+    `parsed` is False when its answer made no sense; `problem` then names the kind of nonsense.
     `by` is filled in by the run: the name that the config gives the verifier.
     """
 
@@ -210,6 +215,7 @@ class Verdict:
     reason: str = ""
     parsed: bool = True
     by: str = ""
+    problem: str = ""
 
 
 @frozen
@@ -227,7 +233,15 @@ class Decision:
 
 
 Stage = Literal[
-    "unflagged", "uncorrected", "rejected", "gated", "unforkable", "faulted", "failed", "succeeded"
+    "unflagged",
+    "vetoed",
+    "uncorrected",
+    "rejected",
+    "gated",
+    "unforkable",
+    "faulted",
+    "failed",
+    "succeeded",
 ]
 
 
@@ -235,10 +249,10 @@ Stage = Literal[
 class Intervention:
     """Everything that happened when one turn of one draft was looked at and repaired.
 
-    `stage` says how far it came: "unflagged" (no harmful turn), "uncorrected" (no correction),
-    "rejected" (by a Verifier), "gated" (stopped by a gate), "unforkable", "faulted"
-    (infrastructure), "failed" (resumed, but without success), "succeeded". `trained` is set when
-    the repaired rollout entered the group.
+    `stage` says how far it came: "unflagged" (no harmful turn), "vetoed" (the diagnosis would
+    have told too much), "uncorrected" (no correction), "rejected" (by a Verifier), "gated"
+    (stopped by a gate), "unforkable", "faulted" (infrastructure), "failed" (resumed, but without
+    success), "succeeded". `trained` is set when the repaired rollout entered the group.
     """
 
     task: Task
@@ -346,6 +360,7 @@ class Batch:
 
     `rollout` numbers in the samples count rollouts over the whole batch: advantages and loss
     denominators count rollouts, not samples. `aux` holds what an objective needs beyond this.
+    `notes` says in words what a reader of the step must know: faults, a budget that is spent.
     """
 
     samples: tuple[Sample, ...] = field(repr=False)
@@ -354,6 +369,7 @@ class Batch:
     interventions: tuple[Intervention, ...] = field(default=(), repr=False)
     metrics: Mapping[str, float] = field(factory=dict)
     aux: Mapping[str, Any] = field(factory=dict, repr=False)
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -361,11 +377,16 @@ class Batch:
 
 @frozen
 class SamplingParams:
-    """How to sample. Training rollouts must keep temperature 1 and top_p 1."""
+    """How to sample. Training rollouts must keep temperature 1 and top_p 1.
+
+    `schema` is a JSON schema, as JSON text, for the judges' answers: a policy that can constrain
+    decoding follows it, any other ignores it. Such tokens are never trained on.
+    """
 
     max_new_tokens: int = 64
     temperature: float = 1.0
     top_p: float = 1.0
+    schema: str = ""
 
 
 @frozen

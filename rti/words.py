@@ -8,6 +8,7 @@ from rti.types import Batch
 
 _LOST = {
     "unflagged": "had no turn flagged",
+    "vetoed": "had a diagnosis vetoed",
     "uncorrected": "got no correction",
     "rejected": "rejected by the Verifier",
     "gated": "stopped by a gate",
@@ -23,15 +24,14 @@ def explain(batch: Batch) -> str:
     groups, failed = int(m.get("groups", 0)), int(m.get("groups_all_failed", 0))
     signal = int(m.get("groups_with_signal", 0))
     trained = int(m.get("rollouts_corrected", 0))
-    faults = int(m.get("faults", 0))
     lost = Counter(r.stage for r in batch.interventions if not r.trained)
     parts = [f"{n} {_LOST[stage]}" for stage, n in lost.most_common() if stage in _LOST]
-    fault_note = f" {faults} rollouts dropped: infrastructure." if faults else ""
+    notes = "".join(f" {note}" for note in batch.notes)
     if signal:
         words = f"{signal} of {groups} groups give signal"
         if trained:
             words += f", with {trained} repaired rollout" + "s" * (trained > 1)
-        return words + "." + fault_note
+        return words + "." + notes
     solved = int(m.get("groups_all_succeeded", 0))
     words = f"No signal: {failed} of {groups} groups all failed"
     if solved:
@@ -43,4 +43,4 @@ def explain(batch: Batch) -> str:
     unread = int(m.get("unparsed/diagnosis", 0))
     if unread:
         words += f" ({unread} with diagnoses that could not be read)"
-    return words + ". The weights stay as they are." + fault_note
+    return words + ". The weights stay as they are." + notes

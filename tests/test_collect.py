@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from typing import Any
 
 import pytest
 import torch
+from attrs import define
 from fakes import (
     POCKET,
     AsksForTheFix,
@@ -17,7 +19,7 @@ from fakes import (
     closes_with_the_code,
 )
 
-from rti import RunError
+from rti import Diagnosis, InfrastructureError, NoCorrection, RunError
 from rti.collect import REACHED
 from rti.ops import perplexity
 from rti.words import explain
@@ -258,7 +260,9 @@ def test_only_rollouts_that_are_left_can_be_repaired(repairing):
     assert [r.index for r in group.rollouts] == [2, 3]
     assert group.outcomes_G == (1.0, 0.0)
     assert batch.metrics["funnel/candidates"] == 1
-    assert "2 rollouts dropped: infrastructure." in explain(batch)
+    words = "2 rollouts dropped for infrastructure: starting the task crashed: OSError: gone."
+    assert batch.notes == (words,)
+    assert explain(batch).endswith(words)
 
 
 def test_a_task_that_comes_twice_is_sampled_twice(pocket):
@@ -305,3 +309,87 @@ def test_the_step_is_part_of_every_key(pocket):
         for step in (0, 1, 0)
     ]
     assert said[0] == said[2] != said[1]
+
+
+# --- what a reader must be told -------------------------------------------------------------
+
+
+def test_a_role_that_can_do_no_more_stops_intervention_and_says_so(repairing):
+    run = repairing()
+    validator = run.collector.repairer.validator
+    run.collector.repairer.validator = Spent(validator)
+    batch = collect(run.collector, of_family(run, "AH"))
+    assert batch.metrics["groups_fired"] == 1
+    assert batch.metrics["funnel/candidates"] == batch.metrics["funnel/attempts"] == 0
+    assert validator.seen == []
+    assert batch.notes == ("No intervention: 5 of 5 requests are spent.",)
+    assert "No intervention: 5 of 5 requests are spent." in explain(batch)
+
+
+def test_a_budget_that_ends_in_the_middle_leaves_the_drafts(repairing):
+    run = repairing("intervention.attempts=3")
+    run.collector.repairer.corrector = SpendsItself(run.renderer, PROMPT, left=1)
+    batch = collect(run.collector, of_family(run, "AH", 2))
+    m = batch.metrics
+    assert m["funnel/trained"] == 1
+    assert m["funnel/faulted"] == m["funnel/candidates"] - 1  # one attempt each, no more
+    assert m["rollouts"] == 8
+    assert any("repairs broken off for infrastructure: 1 of 1 requests" in n for n in batch.notes)
+
+
+def test_what_could_not_be_read_is_counted_by_kind(repairing):
+    run = repairing()
+    run.collector.repairer.validator = Unread()
+    batch = collect(run.collector, of_family(run, "AH"))
+    m = batch.metrics
+    assert m["unparsed/diagnosis"] == m["unparsed/diagnosis/no-json"] == m["funnel/attempts"] > 0
+    assert m["unparsed/verdict"] == 0
+    run = repairing("trigger.use=always")
+    run.collector.repairer.corrector = Declines("unfinished: it ran on and on")
+    m = collect(run.collector, of_family(run, "AH")).metrics
+    assert m["unparsed/correction/unfinished"] == m["funnel/flagged"] > 0
+
+
+@define
+class Spent:
+    """A validator whose means have run out."""
+
+    inner: Any
+    spent: str = "5 of 5 requests are spent"
+
+    async def validate(self, *arguments):
+        return await self.inner.validate(*arguments)
+
+
+@define
+class SpendsItself(AsksForTheFix):
+    """A corrector that can be asked `left` times."""
+
+    left: int = 0
+
+    @property
+    def spent(self):
+        return "" if self.left > 0 else "1 of 1 requests are spent"
+
+    async def correct(self, *arguments):
+        if self.spent:
+            raise InfrastructureError(self.spent)
+        self.left -= 1
+        return await AsksForTheFix.correct(self, *arguments)
+
+
+class Unread:
+    """A validator whose answers make no sense."""
+
+    async def validate(self, *arguments):
+        return Diagnosis(False, parsed=False, problem="no-json")
+
+
+@define
+class Declines:
+    """A corrector that says why it has nothing."""
+
+    why: str
+
+    async def correct(self, *arguments):
+        raise NoCorrection(self.why)

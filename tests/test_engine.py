@@ -12,15 +12,16 @@ import tomllib
 import warnings
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from attrs import evolve
+from attrs import define, evolve, field
 from fakes import SpeakingPolicy, gives_up
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rti import ConfigError, NumericsError, RunError, Task
+from rti import ConfigError, InfrastructureError, NumericsError, RunError, Task
 from rti.checkpoint import State, read_state
 from rti.cli import main
 from rti.engine import checkpoint_to_read, tasks_of_step, train
@@ -453,3 +454,109 @@ def test_exit_codes_of_the_command(pocket_toml, capsys):
 
 def test_a_state_that_was_never_saved_begins_at_0():
     assert State() == State(0, 0, 0, 0.0, 0.0, -1, 1)
+
+
+# --- faults ---------------------------------------------------------------------------------
+
+
+@define
+class Faulty:
+    """A real policy behind a server that is down from its `after`-th sample on."""
+
+    inner: Any
+    after: int
+    calls: list[str] = field(factory=list)
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    async def sample(self, *arguments):
+        self.calls.append("sample")
+        if self.calls.count("sample") > self.after:
+            raise InfrastructureError("http://127.0.0.1:9 refused the connection.")
+        return await self.inner.sample(*arguments)
+
+    async def load(self, *arguments):
+        self.calls.append("load")
+        await self.inner.load(*arguments)
+
+    async def sleep(self):
+        self.calls.append("sleep")
+
+    async def close(self):
+        self.calls.append("close")
+
+
+def test_a_dead_server_ends_the_run_with_a_checkpoint_and_loses_no_step(build):
+    overrides = ("run.steps=3", "checkpoint.every=0", "rollout.retries=0")
+    whole = build("whole", *overrides)
+    go(whole)
+    cut = build("cut", *overrides)
+    first = Faulty(cut.policy, 10**9)
+    cut.actor.policy = first
+    cut.policy = first
+
+    class Counts:
+        def report(self, event):
+            if type(event).__name__ == "StepDone" and event.step == 1:
+                first.after = first.calls.count("sample")  # down from step 2 on
+
+        def close(self): ...
+
+    cut.reporters = [*cut.reporters, Counts()]
+    with pytest.raises(RunError, match=r"Every rollout of step 2 was dropped.*refused") as caught:
+        go(cut)
+    assert "--resume" in str(caught.value)
+    assert read_state(checkpoint_to_read(cut.out)).step == 2
+    assert [e["step"] for e in events_of(cut.out, "StepDone")] == [0, 1]
+    go(build("cut", *overrides), resume=True)
+    assert files(cut.out, 3) == files(whole.out, 3)
+    assert told(cut.out) == told(whole.out)
+
+
+def test_the_policy_sleeps_while_the_trainer_works(build):
+    run = build("run", "run.steps=2")
+    policy = Faulty(run.policy, 10**9)
+    run.actor.policy = run.policy = policy
+    step = run.trainer.step
+
+    class Trainer:
+        def __getattr__(self, name):
+            return getattr(inner, name)
+
+        def step(self, batch):
+            policy.calls.append("step")
+            return step(batch)
+
+    inner, run.trainer = run.trainer, Trainer()
+    go(run)
+    order = [c for c in policy.calls if c != "sample"]
+    assert order == ["load", *["sleep", "step", "load"] * 2]
+    asyncio.run(run.close())
+    assert policy.calls[-1] == "close"
+
+
+def test_training_from_the_command_line_closes_what_it_opened(pocket_toml, tmp_path, monkeypatch):
+    from rti_hf.policy import HfPolicy
+
+    closed = []
+
+    async def close(self):
+        closed.append(self.version)
+
+    monkeypatch.setattr(HfPolicy, "close", close, raising=False)
+    for command in ("train", "intervene", "eval"):
+        overrides = ["--set", f"run.out={tmp_path / command}", "--set", "run.steps=1",
+                     "--set", "eval.tasks=1", "--set", "eval.trials=1"]  # fmt: skip
+        assert main([command, str(pocket_toml), *overrides]) == 0
+    assert len(closed) == 3
+    bad = ["--set", "eval.families=['gone']", "--set", f"run.out={tmp_path / 'bad'}"]
+    assert main(["eval", str(pocket_toml), *bad]) == 2
+    assert len(closed) == 4
+
+
+def test_a_teachers_budget_may_be_raised_on_resuming(build):
+    go(build("run", "run.steps=1", "teacher.max_requests=5"))
+    go(build("run", "run.steps=2", "teacher.max_requests=9", "teacher.timeout_s=5"), resume=True)
+    with pytest.raises(ConfigError, match=r"\[teacher\] differs"):
+        go(build("run", "run.steps=3", "teacher.model=other"), resume=True)

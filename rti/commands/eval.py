@@ -58,11 +58,14 @@ async def _evaluate(made: Run, checkpoint: Path | None) -> Evaluation:
     from rti.checkpoint import read_state
     from rti.engine import evaluate_run
 
-    if checkpoint is not None:
-        assert made.trainer is not None
-        made.trainer.restore(checkpoint)
-        await made.policy.load(made.trainer.weights(), read_state(checkpoint).policy_version)
-    return await evaluate_run(made)
+    try:
+        if checkpoint is not None:
+            assert made.trainer is not None
+            made.trainer.restore(checkpoint)
+            await made.policy.load(made.trainer.weights(), read_state(checkpoint).policy_version)
+        return await evaluate_run(made)
+    finally:
+        await made.close()
 
 
 def as_json(made: Run, result: Evaluation, checkpoint: Path | None) -> dict[str, Any]:

@@ -40,7 +40,14 @@ def run(args: argparse.Namespace, registry: Registry) -> int:
     config = load_config(args.config, args.set)
     made = assemble(config, registry, trains=False)
     task = _task(made, args.task)
-    batch = asyncio.run(made.collector.collect([task], made.policy.version, args.step))
+
+    async def work() -> Batch:
+        try:
+            return await made.collector.collect([task], made.policy.version, args.step)
+        finally:
+            await made.close()
+
+    batch = asyncio.run(work())
     looks = [repaired_turn(r, args.step, made.renderer) for r in batch.interventions]
     if args.json:
         record = {

@@ -38,5 +38,13 @@ def run(args: argparse.Namespace, registry: Registry) -> int:
     config = load_config(args.config, args.set)
     if args.resume and latest(Path(config.run.out) / CHECKPOINTS) is None:
         print(f"no checkpoint in {config.run.out}: starting anew", flush=True)
-    asyncio.run(train(assemble(config, registry), resume=args.resume))
+    made = assemble(config, registry)
+
+    async def work() -> None:
+        try:
+            await train(made, resume=args.resume)
+        finally:
+            await made.close()
+
+    asyncio.run(work())
     return 0

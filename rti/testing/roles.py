@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from hypothesis import strategies as st
 
+from rti.errors import NoCorrection
 from rti.interfaces import Corrector, Validator, Verifier
 from rti.testing import strategies
 from rti.testing._contract import check_ids, for_all, is_a, that
@@ -44,7 +45,7 @@ def check_validator(
 def check_corrector(
     corrector: Corrector, *, cases: st.SearchStrategy[Case] | None = None, examples: int = 25
 ) -> None:
-    """The contract of a Corrector: None, or a Correction marked as one; input unchanged.
+    """The contract of a Corrector: a Correction marked as one, or none; input unchanged.
 
     Args:
         corrector: already bound, if it needs a run's context.
@@ -56,9 +57,12 @@ def check_corrector(
     """
 
     async def check(case: Case) -> None:
-        correction = await corrector.correct(
-            case.draft, case.diagnosis, case.history, case.history.tools
-        )
+        try:
+            correction = await corrector.correct(
+                case.draft, case.diagnosis, case.history, case.history.tools
+            )
+        except NoCorrection:
+            return
         if correction is None:
             return
         is_a(correction, Correction, "correct")

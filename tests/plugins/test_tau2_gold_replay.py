@@ -17,7 +17,7 @@ from rti.config import load_config
 from rti.conformance import play
 from rti.registry import Registry
 
-RECIPE = Path(__file__).parents[2] / "recipes" / "tau2-telecom-smollm2-hf.toml"
+RECIPE = Path(__file__).parents[2] / "recipes" / "tau2-telecom-smollm2.toml"
 FAKES = Path(__file__).with_name("gold_replay.py")
 
 

@@ -6,10 +6,13 @@ A file is TOML between two `---` lines, then the text. `mode` says how it become
   `[[correction]]`, and the words between them are encoded as they stand. For grammars that put a
   role at the end of the conversation, as the pocket worlds do.
 - "chat": the text is split at lines `# system` and `# user` into a conversation of its own.
-  `[[history]]`, `[[draft]]` and `[[correction]]` become fenced transcripts.
+  `[[history]]`, `[[draft]]`, `[[observations]]` and `[[correction]]` become fenced transcripts.
 
 `{evidence}`, `{direction}`, `{kind}`, `{tools}` and `{fence}` are filled in. `answer` says how
 the reply is read: "json", "words" (the first word decides: `yes` or `no`), or "turn" (raw tokens).
+`thinking` is the rule for a thinking block in front of a corrected turn: "private" leaves it out of
+the correction (it joins the corrector's prompt), "turn" keeps it as the turn's own, and "auto"
+keeps it exactly when the draft had one too.
 """
 
 from __future__ import annotations
@@ -25,10 +28,12 @@ from typing import Any, Literal
 
 from attrs import frozen
 
-from rti import ConfigError
+from rti.errors import ConfigError
 
+PACKAGE = "rti.roles"
+"""Where the role prompts lie that are shipped for models that follow instructions."""
 ROLES = ("validator", "corrector", "verifier")
-SPLICED = re.compile(r"\[\[(history|draft|correction)\]\]")
+SPLICED = re.compile(r"\[\[(history|draft|observations|correction)\]\]")
 _FIELD = re.compile(r"\{(evidence|direction|kind|tools|fence)\}")
 
 
@@ -44,6 +49,7 @@ class Template:
     yes: str = ""
     no: str = ""
     max_new_tokens: int = 256
+    thinking: Literal["auto", "private", "turn"] = "auto"
 
     def fill(self, fields: Mapping[str, str], text: str | None = None) -> str:
         """The text with `{…}` fields filled in, in one pass: no value is looked into again."""
@@ -55,7 +61,7 @@ class Template:
         return [(pieces[i], pieces[i + 1].strip()) for i in range(0, len(pieces), 2)]
 
 
-def load_template(role: str, source: str) -> Template:
+def load_template(role: str, source: str = PACKAGE) -> Template:
     """The template of a role out of a folder, or out of a package's `prompts` folder.
 
     Raises:
@@ -83,7 +89,7 @@ def load_template(role: str, source: str) -> Template:
         )
     except (tomllib.TOMLDecodeError, TypeError) as error:
         raise ConfigError(
-            f"{file}: {error}. Known options: mode, answer, yes, no, max_new_tokens."
+            f"{file}: {error}. Known options: mode, answer, yes, no, max_new_tokens, thinking."
         ) from error
     problem = _problem(template)
     if problem:
@@ -98,11 +104,15 @@ def _problem(template: Template) -> str:
             return f"{name} = {value!r}: must be of type {kind.__name__}"
     if template.mode not in ("continue", "chat"):
         return f"mode = {template.mode!r}: must be 'continue' or 'chat'"
+    if template.thinking not in ("auto", "private", "turn"):
+        return f"thinking = {template.thinking!r}: must be 'auto', 'private' or 'turn'"
     wanted = ("turn",) if template.role == "corrector" else ("json", "words")
     if template.answer not in wanted:
         return f"answer = {template.answer!r}: for a {template.role} it must be in {wanted}"
     if template.answer == "words" and not (template.yes and template.no):
         return "answer = 'words' needs the words `yes` and `no`"
+    if template.mode == "continue" and "[[observations]]" in template.text:
+        return "[[observations]] is for chat templates: a rollout's tokens hold no such piece"
     if template.mode == "chat" and not template.parts():
         return "a chat template needs a line '# user' (and usually '# system')"
     if template.max_new_tokens < 1:
@@ -120,3 +130,8 @@ def _place(source: str) -> Traversable:
         raise ConfigError(
             f"prompts = {source!r} is neither a folder nor a package with a prompts folder."
         ) from error
+
+
+def prompts_source(prompts: str, environment: Any) -> str:
+    """Where a role's template comes from: the option, the environment's own, or those shipped."""
+    return prompts or getattr(environment, "prompts", "") or PACKAGE
