@@ -89,11 +89,15 @@ def save(folder: Path, state: State, write: Callable[[Path], None], keep: int) -
 
 
 def latest(folder: Path) -> Path | None:
-    """The newest whole checkpoint below `folder`; remains of unfinished ones are removed."""
-    for scratch in folder.glob(".writing-*") if folder.is_dir() else ():
-        shutil.rmtree(scratch, ignore_errors=True)
+    """The newest whole checkpoint below `folder`. Reads only: a run may be writing there."""
     whole = _whole(folder)
     return whole[-1] if whole else None
+
+
+def clean(folder: Path) -> None:
+    """Remove what a killed run left unfinished. For the run that owns the folder alone."""
+    for scratch in folder.glob(".writing-*"):
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def read_state(checkpoint: Path) -> State:

@@ -118,6 +118,7 @@ class _Loop:
         last = checkpoint.latest(run.out / CHECKPOINTS)
         if resume:
             self._check_config()
+            checkpoint.clean(run.out / CHECKPOINTS)
             if last is not None:
                 self.state = checkpoint.read_state(last)
                 run.trainer.restore(last)

@@ -271,7 +271,8 @@ class Renderer(Protocol):
     """Messages ↔ token ids for one model family. Sampled ids stay as they are.
 
     Optional: `thought(ids) -> int`, the number of leading ids of a completion that form its
-    thinking block (0: none; all of them when it never closes).
+    thinking block (0: none; all of them when it never closes), and `empty_thought`, the ids that a
+    turn begins with which thinks nothing (() where it may just speak).
     """
 
     @property

@@ -44,11 +44,13 @@ class HfPolicy:
     def bind(self, context: Context) -> None:
         """Load the model that [model] names."""
         from rti_hf.decoder import Decoder
+        from rti_hf.forward import check_head
         from rti_hf.kvstore import KVStore
         from rti_hf.models import load_model
 
         at = context.model
         model = load_model(at.path, at.dtype, at.device, at.threads)
+        check_head(model)
         self._decoder = Decoder(model, KVStore(self.cache_mb << 20), self.max_rows, self.max_tokens)
         self._lockstep = Lockstep(self._run)
 

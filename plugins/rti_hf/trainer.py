@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from attrs import define, field
 
 from rti import (
     Batch,
     Context,
+    Floats,
+    Ids,
     NumericsError,
     Objective,
     RunError,
@@ -21,16 +23,22 @@ from rti import (
     at_least,
     between,
     model_folder,
+    not_empty,
+    one_of,
     option,
 )
+from rti_hf.schedule import SCHEDULES, rate_factor
+from rti_hf.state import ALPHA, UPDATES
 
-OPTIMISER_FILE = "optimiser.safetensors"
-MODEL_FOLDER = "model"
+if TYPE_CHECKING:
+    from rti_hf.lora import Adapters
+    from rti_hf.masters import Masters
+    from rti_hf.reference import Reference
 
 
 @define
 class HfTrainer:
-    """AdamW on a transformers model in this process.
+    """AdamW on a transformers model in this process, on all its weights or on LoRA adapters.
 
     Micro-batches follow the order of the batch, group by group, so that a later version can
     compute the prefix that a group shares once. The language-model head runs on tokens in the
@@ -41,6 +49,15 @@ class HfTrainer:
 
     learning_rate: float = option(1e-6, "AdamW's step size.", above(0))
     warmup_steps: int = option(0, "Updates over which the step size rises linearly.", at_least(0))
+    schedule: Literal["constant", "linear", "cosine"] = option(
+        "constant", "How the step size falls after the warm-up.", one_of(*SCHEDULES)
+    )
+    schedule_steps: int = option(
+        0, "Updates, warm-up included, at whose end the step size has fallen.", at_least(0)
+    )
+    schedule_min_ratio: float = option(
+        0.0, "What the step size falls to, as a part of learning_rate.", between(0, 1)
+    )
     beta1: float = option(0.9, "AdamW's decay of the mean gradient.", between(0, 1))
     beta2: float = option(0.95, "AdamW's decay of the mean squared gradient.", between(0, 1))
     weight_decay: float = option(0.0, "AdamW's decoupled weight decay.", at_least(0))
@@ -52,38 +69,65 @@ class HfTrainer:
     gradient_checkpointing: bool = option(
         False, "Compute activations again in the backward pass to save memory.", anything
     )
+    kl_coefficient: float = option(
+        0.0, "Weight of the KL penalty against the initial model; 0 for none.", at_least(0)
+    )
+    lora_rank: int = option(0, "Rank of LoRA adapters; 0 trains all weights.", at_least(0))
+    lora_alpha: float = option(32.0, "LoRA's scale is lora_alpha / lora_rank.", above(0))
+    lora_targets: tuple[str, ...] = option(
+        ("all-linear",),
+        'Layers with adapters, by the end of their names; ["all-linear"] for all but the head.',
+        not_empty,
+    )
     _model: Any = field(init=False, default=None, repr=False)
     _tokenizer_folder: Any = field(init=False, default=None, repr=False)
     _objective: Any = field(init=False, default=None, repr=False)
-    _masters: dict[str, Any] = field(init=False, factory=dict, repr=False)
-    _optimiser: Any = field(init=False, default=None, repr=False)
+    _masters: Masters = field(init=False, default=None, repr=False)
+    _adapters: Adapters | None = field(init=False, default=None, repr=False)
+    _reference: Reference | None = field(init=False, default=None, repr=False)
+    _marks: dict[str, Any] = field(init=False, factory=dict, repr=False)
     _updates: int = field(init=False, default=0)
 
-    def bind(self, context: Context) -> None:
-        """Load the model and set up the optimiser."""
-        import torch
+    def __attrs_post_init__(self) -> None:
+        if self.schedule != "constant" and self.schedule_steps <= self.warmup_steps:
+            raise ValueError(
+                f"schedule = {self.schedule!r} needs schedule_steps above warmup_steps = "
+                f"{self.warmup_steps}: it is {self.schedule_steps}. Set it to the run's updates: "
+                "[run] steps times epochs."
+            )
 
-        from rti_hf.models import load_model
+    def bind(self, context: Context) -> None:
+        """Load the model, put adapters into it, and set up the optimiser.
+
+        Raises:
+            ConfigError: for a model or device that cannot be used, or LoRA targets it lacks.
+            PluginError: when LoRA is asked for without `peft`.
+        """
+        from rti_hf.forward import check_head, memory_explained
+        from rti_hf.lora import Adapters
+        from rti_hf.masters import Masters
+        from rti_hf.models import load_model, without_dropout
+        from rti_hf.reference import Reference, marks
 
         at = context.model
         self._objective = context.objective
         self._tokenizer_folder = model_folder(at.path)
-        self._model = load_model(at.path, at.dtype, at.device, at.threads)
-        if self.gradient_checkpointing:
-            self._model.gradient_checkpointing_enable()
-            self._model.train()  # transformers checkpoints in training mode only
-            for module in self._model.modules():
-                if isinstance(module, torch.nn.Dropout):
-                    module.p = 0.0  # dropout would make π_θ differ from π_roll at equal weights
-        for name, parameter in self._model.named_parameters():
-            full = parameter.dtype == torch.float32
-            self._masters[name] = parameter if full else parameter.detach().float().clone()
-        self._optimiser = torch.optim.AdamW(
-            self._masters.values(),
-            lr=self.learning_rate,
-            betas=(self.beta1, self.beta2),
-            weight_decay=self.weight_decay,
-        )
+        with memory_explained():
+            model = self._model = load_model(at.path, at.dtype, at.device, at.threads)
+            check_head(model)
+            if self.lora_rank or self.kl_coefficient:
+                self._marks = marks(model)
+            if self.lora_rank:
+                self._adapters = Adapters.attach(
+                    model, self.lora_rank, self.lora_alpha, self.lora_targets, context.seed
+                )
+            if self.kl_coefficient:
+                self._reference = Reference.of(model, self._adapters)
+            if self.gradient_checkpointing:
+                model.gradient_checkpointing_enable({"use_reentrant": False})
+                model.train()  # transformers checkpoints in training mode only
+                without_dropout(model)  # it would make π_θ differ from π_roll at equal weights
+            self._masters = Masters(model, self.beta1, self.beta2, self.weight_decay)
 
     def supports(self, objective: Objective) -> bool:
         """Objectives that need nothing beyond the batch's own logprobs."""
@@ -93,20 +137,24 @@ class HfTrainer:
         """`epochs` updates on the batch.
 
         Raises:
-            RunError: for an empty batch.
+            RunError: for an empty batch, or when the device runs out of memory.
             NumericsError: when the gradient is not finite; the weights are left as they were.
         """
+        from rti_hf.forward import memory_explained
+
         if not batch.samples:
             raise RunError("the trainer was given an empty batch: there is nothing to learn from")
         began, metrics = time.perf_counter(), dict[str, float]()
-        for _ in range(self.epochs):
-            metrics = self._update(batch.samples)
+        with memory_explained():
+            for _ in range(self.epochs):
+                metrics = self._update(batch.samples)
         return {**metrics, "seconds_update": time.perf_counter() - began}
 
     def _update(self, samples: Sequence[Sample]) -> dict[str, float]:
         import torch
 
         from rti.ops import token_scales
+        from rti_hf.forward import cut
 
         scales_S = token_scales(
             [sum(s.loss_mask) for s in samples],
@@ -114,153 +162,127 @@ class HfTrainer:
             self._objective.aggregate,
             self._objective.constant_length,
         ).tolist()
-        self._model.zero_grad()  # of an update that an error broke off
-        total, tokens, log_ratio, farthest = 0.0, 0, 0.0, 0.0
-        for rows, scales in self._micro_batches(samples, scales_S):
-            logprobs_N, behaviour_N, advantages_N, scales_N = self._forward(rows, scales)
-            losses_N = self._objective.token_loss(logprobs_N, behaviour_N, advantages_N)
-            loss = (losses_N * scales_N).sum()
+        trained = [(s, x) for s, x in zip(samples, scales_S, strict=True) if any(s.loss_mask)]
+        self._masters.zero_grad()  # of an update that an error broke off
+        total, kl, tokens, log_ratio, farthest = 0.0, 0.0, 0, 0.0, 0.0
+        for part in cut([len(s.token_ids) for s, _ in trained], self.micro_batch_tokens):
+            rows, scales = zip(*(trained[i] for i in part), strict=True)
+            losses_N, kl_N, logprobs_N, behaviour_N = self._losses(rows, scales)
+            loss = losses_N.sum()
             loss.backward()
             total += loss.item()
             with torch.no_grad():
+                kl += float(kl_N.sum())
                 difference_N = (logprobs_N - behaviour_N).abs()
                 tokens += difference_N.numel()
                 log_ratio += difference_N.sum().item()
                 farthest = max(farthest, difference_N.max().item())
-        for name, parameter in self._model.named_parameters():
-            master = self._masters[name]
-            if master is not parameter and parameter.grad is not None:
-                master.grad, parameter.grad = parameter.grad.float(), None
-        norm = torch.nn.utils.clip_grad_norm_(self._masters.values(), self.max_grad_norm).item()
+        norm = self._masters.clip(self.max_grad_norm)
         if not norm < float("inf"):
-            self._optimiser.zero_grad()
+            self._masters.zero_grad()
             raise NumericsError(f"[trainer] the gradient's norm is {norm}: no update was made")
-        rate = self.learning_rate * min(1.0, (self._updates + 1) / max(1, self.warmup_steps))
-        for group in self._optimiser.param_groups:
-            group["lr"] = rate
-        self._optimiser.step()
-        self._optimiser.zero_grad()
+        rate = self.learning_rate * rate_factor(
+            self._updates,
+            self.schedule,
+            self.warmup_steps,
+            self.schedule_steps,
+            self.schedule_min_ratio,
+        )
+        self._masters.step(rate)
         self._updates += 1
-        with torch.no_grad():
-            for name, parameter in self._model.named_parameters():
-                if self._masters[name] is not parameter:
-                    parameter.copy_(self._masters[name])
         return {
             "loss": total,
             "grad_norm": norm,
             "learning_rate": rate,
             "log_ratio_mean": log_ratio / tokens,
             "log_ratio_max": farthest,
+            **({"kl": kl / tokens} if self.kl_coefficient else {}),
         }
 
-    def _micro_batches(
-        self, samples: Sequence[Sample], scales_S: Sequence[float]
-    ) -> Iterator[tuple[list[Sample], list[float]]]:
-        """Consecutive samples up to the token budget; those without a trained token are skipped."""
-        rows: list[Sample] = []
-        scales: list[float] = []
-        longest = 0
-        for sample, scale in zip(samples, scales_S, strict=True):
-            if not any(sample.loss_mask):
-                continue
-            longest = max(longest, len(sample.token_ids))
-            if rows and longest * (len(rows) + 1) > self.micro_batch_tokens:
-                yield rows, scales
-                rows, scales, longest = [], [], len(sample.token_ids)
-            rows.append(sample)
-            scales.append(scale)
-        if rows:
-            yield rows, scales
-
-    def _forward(self, rows: list[Sample], scales: list[float]) -> tuple[Any, Any, Any, Any]:
-        """Logprobs under π_θ of the N trained tokens, and what the loss needs beside them.
-
-        Padding is on the right, where a causal model never looks: no mask is needed.
-        """
+    def _losses(self, rows: Sequence[Sample], scales: Sequence[float]) -> tuple[Any, Any, Any, Any]:
+        """Of the N trained tokens: scaled losses, KL estimates, logprobs of π_θ and of π_roll."""
         import torch
 
-        device = self._model.device
-        longest = max(len(s.token_ids) for s in rows)
-        ids_B_T = torch.zeros(len(rows), longest, dtype=torch.long)
-        mask_B_T = torch.zeros(len(rows), longest, dtype=torch.bool)
-        for b, sample in enumerate(rows):
-            ids_B_T[b, : len(sample.token_ids)] = torch.tensor(sample.token_ids)
-            mask_B_T[b, : len(sample.token_ids)] = torch.tensor(sample.loss_mask)
-        if mask_B_T[:, 0].any():
-            raise NumericsError("a sample trains on its first token, which no prompt precedes")
-        hidden_B_T_D = self._model.base_model(
-            input_ids=ids_B_T[:, :-1].to(device), use_cache=False
-        ).last_hidden_state
-        learn_B_T = mask_B_T[:, 1:]
-        logits_N_V = self._model.get_output_embeddings()(hidden_B_T_D[learn_B_T.to(device)])
-        targets_N = ids_B_T[:, 1:][learn_B_T].to(device)
-        logprobs_N = logits_N_V.float().log_softmax(-1).gather(1, targets_N[:, None])[:, 0]
+        from rti.ops import kl_estimate
+        from rti_hf.forward import chosen, chosen_logprobs
 
-        def flat(name: str) -> Any:
-            kept = [
-                v for s in rows for v, m in zip(getattr(s, name), s.loss_mask, strict=True) if m
-            ]
-            return torch.tensor(kept, dtype=torch.float32, device=device)
+        ids_B, masks_B = [s.token_ids for s in rows], [s.loss_mask for s in rows]
+        reference_N = None
+        if self._reference is not None:  # first, while no graph takes up memory
+            with self._reference.model() as model:
+                reference_N = chosen_logprobs(model, ids_B, masks_B)
+        logprobs_N = chosen_logprobs(self._model, ids_B, masks_B)
+        device = logprobs_N.device
+        behaviour_N = chosen([s.rollout_logprobs for s in rows], masks_B, device)
+        advantages_N = chosen([s.advantages for s in rows], masks_B, device)
+        scales_N = chosen(
+            [[x] * len(s.loss_mask) for s, x in zip(rows, scales, strict=True)], masks_B, device
+        )
+        losses_N = self._objective.token_loss(logprobs_N, behaviour_N, advantages_N)
+        kl_N = torch.zeros(())
+        if reference_N is not None:
+            kl_N = kl_estimate(logprobs_N, reference_N)
+            losses_N = losses_N + self.kl_coefficient * kl_N
+        return losses_N * scales_N, kl_N, logprobs_N, behaviour_N
 
-        per_token = [x for s, x in zip(rows, scales, strict=True) for _ in range(sum(s.loss_mask))]
-        scales_N = torch.tensor(per_token, dtype=torch.float32, device=device)
-        return logprobs_N, flat("rollout_logprobs"), flat("advantages"), scales_N
+    def score(self, prompts: Sequence[Ids], completions: Sequence[Ids]) -> list[Floats]:
+        """Logprobs in nats, at temperature 1, of each completion's tokens after its prompt.
+
+        Under the weights that are trained, with no prefix kept from before: every number comes
+        from one whole forward pass, in micro-batches of `micro_batch_tokens`.
+
+        Raises:
+            NumericsError: for a prompt without a token.
+            RunError: when the device runs out of memory.
+        """
+        from rti_hf.forward import completion_logprobs, memory_explained
+
+        with memory_explained():
+            return completion_logprobs(self._model, prompts, completions, self.micro_batch_tokens)
 
     def weights(self) -> Mapping[str, Any]:
-        """The live parameters, by name."""
+        """The weights by the model's own parameter names: the live ones, adapters merged in.
+
+        Nothing is copied but the layers that have adapters.
+        """
+        if self._adapters is not None:
+            return self._adapters.parameters()
         return {name: p.detach() for name, p in self._model.named_parameters()}
 
     def save(self, folder: Path) -> None:
-        """Write a plain Hugging Face folder `model/`, and the optimiser with the masters."""
-        import torch
-        from safetensors.torch import save_file
-        from transformers import AutoTokenizer
+        """Write a plain Hugging Face folder `model/`, and the optimiser with the masters.
 
-        self._model.save_pretrained(folder / MODEL_FOLDER)
-        tokenizer = AutoTokenizer.from_pretrained(self._tokenizer_folder, local_files_only=True)
-        tokenizer.save_pretrained(folder / MODEL_FOLDER)
-        tensors: dict[str, Any] = {"updates": torch.tensor(self._updates)}
-        for name, master in self._masters.items():
-            tensors[f"master/{name}"] = master.detach().clone().contiguous()
-            for key, value in self._optimiser.state.get(master, {}).items():
-                tensors[f"state/{key}/{name}"] = value.detach().clone().contiguous()
-        save_file(tensors, folder / OPTIMISER_FILE)
+        With LoRA the adapters are merged in `model/`, and apart in `adapter/` in peft's format.
+        """
+        import torch
+
+        from rti_hf.state import write_model, write_tensors
+
+        write_model(folder, self._model, self._adapters, self._tokenizer_folder)
+        tensors = {
+            UPDATES: torch.tensor(self._updates),
+            **({ALPHA: torch.tensor(self.lora_alpha).double()} if self._adapters else {}),
+            **self._marks,
+            **self._masters.tensors(),
+        }
+        write_tensors(folder, tensors)
 
     def restore(self, folder: Path) -> None:
         """Read back weights and optimiser.
 
         Raises:
-            RunError: when the files are missing or belong to another model.
+            RunError: when the files are missing, or belong to another model or other adapters.
         """
-        import torch
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
+        from rti_hf.reference import check_marks
+        from rti_hf.state import read_tensors
 
-        try:
-            tensors = load_file(folder / OPTIMISER_FILE)
-        except (OSError, SafetensorError) as error:
-            raise RunError(f"{folder}: the trainer's state cannot be read: {error}") from error
-        shapes = {
-            n.removeprefix("master/"): t.shape
-            for n, t in tensors.items()
-            if n.startswith("master/")
-        }
-        if shapes != {name: master.shape for name, master in self._masters.items()}:
+        tensors = read_tensors(folder)
+        alpha = float(tensors.get(ALPHA, self.lora_alpha))
+        if alpha != self.lora_alpha:
             raise RunError(
-                f"{folder} was written for another model: its parameters have other names or "
-                "shapes than those of [model] path. Resume with the config that began the run."
+                f"{folder} was written with [trainer] lora_alpha = {alpha:g}; it is "
+                f"{self.lora_alpha:g} now. Resume with the config that began the run."
             )
-        self._optimiser.state.clear()  # of updates after the ones that are read back
-        with torch.no_grad():
-            for name, parameter in self._model.named_parameters():
-                master = self._masters[name]
-                master.copy_(tensors[f"master/{name}"])
-                if master is not parameter:
-                    parameter.copy_(master)
-                if f"state/step/{name}" in tensors:
-                    self._optimiser.state[master] = {
-                        "step": tensors[f"state/step/{name}"],  # AdamW wants this one on the CPU
-                        "exp_avg": tensors[f"state/exp_avg/{name}"].to(master.device),
-                        "exp_avg_sq": tensors[f"state/exp_avg_sq/{name}"].to(master.device),
-                    }
-        self._updates = int(tensors["updates"])
+        check_marks(self._marks, tensors, folder)
+        self._masters.read(tensors, folder)
+        self._updates = int(tensors[UPDATES])

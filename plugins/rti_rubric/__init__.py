@@ -12,6 +12,9 @@ A rule of one's own is a small function in a plug-in file, registered under a na
         return None
 
 and then `validator.rules = ["foreign-tool", "empty-turn"]`.
+
+Some rules read what the environment declares in `Evidence.facts`: see
+`rti_rubric.evidence_rules`.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rti import hookimpl
+from rti_rubric import evidence_rules  # noqa: F401 (registers its rules)
 from rti_rubric.rules import NEEDS_OBSERVATIONS, RULES, Rule, rule
 from rti_rubric.validator import RubricValidator
 

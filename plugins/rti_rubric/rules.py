@@ -8,6 +8,7 @@ A rule's direction repeats only tool names from the draft or the tool list, neve
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -102,6 +103,31 @@ def repeated_failure(turn: Turn, history: History, evidence: Evidence) -> Diagno
                 "change the arguments or take another way.",
             )
     return None
+
+
+_LIKE_A_CALL = re.compile(
+    r"</?tool_calls?>|<function=|<\|tool_call|\[TOOL_CALLS\]|<\|python_tag\|>"
+    # A JSON object with a name and arguments, from the start of a line.
+    r"|^\s*(?:```(?:json)?\s*)?\{\s*\"name\"\s*:.*\"(?:arguments|parameters)\"",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@rule("malformed-call")
+def malformed_call(turn: Turn, history: History, evidence: Evidence) -> Diagnosis | None:
+    """Text that was meant as a tool call and is none, in a turn that calls nothing.
+
+    Not among the default rules: where the world lets the agent try again, no harm is done.
+    """
+    message = turn.message
+    if not history.tools or message.tool_calls or not _LIKE_A_CALL.search(message.content):
+        return None
+    return Diagnosis(
+        True,
+        "malformed-call",
+        "The tool call is not well formed, so nothing was called: write it again, whole and in the "
+        "usual format.",
+    )
 
 
 def _failed(call: ToolCall, observations: Sequence[Message]) -> bool:

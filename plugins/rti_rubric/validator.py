@@ -10,6 +10,11 @@ from attrs import evolve, frozen
 from rti import Diagnosis, Evidence, History, Turn, not_empty, option
 from rti_rubric.rules import NEEDS_OBSERVATIONS, RULES
 
+DEFAULT = (
+    "foreign-tool", "repeated-failure", "unmet-rubric", "no-exact-match", "premature-handoff"
+)  # fmt: skip
+"""The first two judge by what happened; the others only where the environment declares facts."""
+
 
 def _known(value: Any) -> str | None:
     """Names of registered rules only."""
@@ -36,7 +41,7 @@ class RubricValidator:
     """
 
     rules: list[str] = option(
-        ["foreign-tool", "repeated-failure"],
+        list(DEFAULT),
         "Rules by name, in the order in which they are asked.",
         _a_list,
         not_empty,

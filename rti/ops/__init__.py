@@ -5,6 +5,7 @@ This is the one room of the core that imports torch. Suffixes name dimensions: `
 """
 
 from rti.ops.advantage import group_advantages
+from rti.ops.divergence import kl_estimate
 from rti.ops.gating import admits, perplexity
 from rti.ops.loss import ppo_clip_loss, token_scales
 from rti.ops.weighting import calibration_weights
@@ -13,6 +14,7 @@ __all__ = [
     "admits",
     "calibration_weights",
     "group_advantages",
+    "kl_estimate",
     "perplexity",
     "ppo_clip_loss",
     "token_scales",

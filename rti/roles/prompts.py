@@ -80,7 +80,9 @@ class RolePrompt:
 
         A thinking block in front is the turn's own or private, as the template's `thinking`
         says. Private thinking is no part of ũ: it joins the corrector's prompt, so that the
-        weight's numerator is still the probability that ũ was sampled with.
+        weight's numerator is still the probability that ũ was sampled with. Where a turn of this
+        model cannot do without a block (its prompts may open one), ũ begins with the empty block
+        that the renderer gives, and the numerator is that of ũ without the thinking.
 
         Raises:
             NoCorrection: when the turn did not come to its end, or is nothing but thinking.
@@ -93,10 +95,12 @@ class RolePrompt:
         cut = _thought(self.renderer, ids) if private else 0
         if cut and not [i for i in ids[cut:] if i not in self.renderer.stop_ids]:
             raise NoCorrection("only-thinking")
+        empty: Ids = getattr(self.renderer, "empty_thought", ()) if cut else ()
+        turn = (*empty, *ids[cut:])
         return Correction(
-            completion_ids=ids[cut:],
-            message=self.renderer.parse(ids[cut:]),
-            corrector_prompt_ids=(*prompt, *ids[:cut]),
+            completion_ids=turn,
+            message=self.renderer.parse(turn),
+            corrector_prompt_ids=prompt if empty else (*prompt, *ids[:cut]),
             provenance=provenance,
         )
 

@@ -1,4 +1,4 @@
-"""The check of a renderer: round trip, verbatim ids, the prefix property."""
+"""The check of a renderer: round trip, verbatim ids, the prefix property, thinking."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ def check_renderer(
     """The contract of a Renderer, on conversations written for its model family.
 
     `parse(turn(m))` gives back what `m` says and calls; a message's `token_ids` are inserted
-    verbatim, whatever its text; and each turn's prompt extends the prompt and the tokens of the
-    turn before.
+    verbatim, whatever its text; each turn's prompt extends the prompt and the tokens of the turn
+    before; and where `extends` says that a prompt extends other ids, it starts with all of them.
+
+    A renderer that has the optional `thought(ids)` gives a number from 0 to `len(ids)` for any
+    ids, and in `turn(m)` finds the reasoning of `m` before that place and its content after it.
 
     Args:
         renderer: already bound, if it needs a run's context.
@@ -49,9 +52,15 @@ def check_renderer(
             where = f"conversation {number}, message {position}"
             prompt = pure("prompt", renderer.prompt, messages[:position], tools)
             check_ids(prompt, f"{where}: prompt")
+            starts = tuple(prompt[: len(so_far)]) == so_far
+            that(
+                starts or not renderer.extends(so_far, prompt),
+                f"{where}: extends says that its prompt extends the tokens before it, but it does "
+                "not start with them (a training sample would be glued together wrongly)",
+            )
             if prefix:
                 that(
-                    tuple(prompt[: len(so_far)]) == so_far,
+                    starts,
                     f"{where}: its prompt does not extend the tokens before it "
                     "(prefix=False if the chat template rewrites earlier turns)",
                 )
@@ -92,9 +101,42 @@ def _check_turn(renderer: Renderer, message: Message, where: str) -> Ids:
         said(parsed) == said(bare),
         f"{where}: parse(turn(m)) says {said(parsed)!r}, m says {said(bare)!r}",
     )
-    for odd in ((), completion[:-1], completion[1:], completion[::-1], completion * 2):
+    fragments = ((), completion[:-1], completion[1:], completion[::-1], completion * 2)
+    for odd in fragments:
         _parse(renderer, odd, where)
+    if getattr(renderer, "thought", None) is not None:
+        _check_thought(renderer, bare, completion, fragments, where)
     return completion
+
+
+def _check_thought(
+    renderer: Any, message: Message, completion: Ids, fragments: Sequence[Ids], where: str
+) -> None:
+    """The thinking block in front of a completion ends where `thought` says."""
+    count = _thought(renderer, completion, where)
+    for odd in (*fragments, completion[: count // 2], completion[count:]):
+        _thought(renderer, odd, where)
+    before, after = renderer.decode(completion[:count]), renderer.decode(completion[count:])
+    reasoning, content = message.reasoning.strip(), message.content.strip()
+    that(
+        reasoning in before,
+        f"{where}: thought gives {count}, but these ids are {before!r}: the reasoning "
+        f"{reasoning!r} is not in them",
+    )
+    that(
+        content in after,
+        f"{where}: thought gives {count}, which cuts into the content: what is left is {after!r}",
+    )
+
+
+def _thought(renderer: Any, ids: Ids, where: str) -> int:
+    try:
+        count = pure("thought", renderer.thought, ids)
+    except Exception as error:  # whatever it is, it is the fault this check looks for
+        raise AssertionError(f"{where}: thought({ids!r}) raises {error!r}") from error
+    is_a(count, int, "thought")
+    that(0 <= count <= len(ids), f"{where}: thought gives {count}, there are {len(ids)} ids")
+    return int(count)
 
 
 def _parse(renderer: Renderer, completion: Ids, where: str) -> Message:

@@ -209,6 +209,25 @@ def test_parses_reasoning_and_several_calls(chatml: ChatMLRenderer) -> None:
     assert (unclosed.reasoning, unclosed.content) == ("Should I toggle", "")
 
 
+def test_thought_ends_behind_the_closing_tag(chatml: ChatMLRenderer) -> None:
+    # In this vocabulary the tags are several tokens each.
+    turn = chatml.turn(Message("assistant", "Yes.", "Two\n\nthings.", (ToolCall("search", {}),)))
+    n = chatml.thought(turn)
+    assert chatml.decode(turn[:n]) == "<think>\nTwo\n\nthings.\n</think>\n\n"
+    assert chatml.decode(turn[n:]).startswith("Yes.\n<tool_call>")
+    assert chatml.thought(turn[: n - 4]) == n - 4
+    assert chatml.thought(turn[n:]) == chatml.thought(()) == 0
+    assert chatml.empty_thought == ()
+
+
+def test_a_model_may_lie_in_a_package(model: Path) -> None:
+    with pytest.raises(PluginError, match=r"no <\|im_start\|> or <\|im_end\|>"):
+        bound(Path("rti_pocket:base"))
+    renderer = ChatMLRenderer(tokenizer=str(model))
+    renderer.bind(SimpleNamespace(model=SimpleNamespace(path="rti_pocket:base")))
+    assert renderer.decode(renderer.encode("Hi 42!")) == "Hi 42!"
+
+
 @pytest.mark.parametrize(
     "bad",
     [

@@ -11,20 +11,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from attrs import evolve, frozen
+from hf_cases import BATCH, SPLIT, VOCABULARY, optimiser, policy_of, trainer_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rti import (
     Batch,
-    Context,
     NumericsError,
     RequestKey,
     RunError,
-    Sample,
     SamplingParams,
     StaleVersionError,
 )
-from rti.config import ModelConfig
 from rti_grpo import Grpo
 
 torch = pytest.importorskip("torch")
@@ -34,12 +32,10 @@ from rti.ops import token_scales  # noqa: E402
 from rti_hf.decoder import Decoder  # noqa: E402
 from rti_hf.kvstore import KVStore  # noqa: E402
 from rti_hf.models import load_model  # noqa: E402
-from rti_hf.policy import HfPolicy  # noqa: E402
 from rti_hf.trainer import HfTrainer  # noqa: E402
-from rti_pocket.vocabulary import WORDS, build_tokenizer  # noqa: E402
+from rti_pocket.vocabulary import build_tokenizer  # noqa: E402
 from rti_pocket.warmstart import new_model, save_base  # noqa: E402
 
-VOCABULARY = len(WORDS)
 NEVER = (VOCABULARY - 1,)
 """A stop token that a random model seldom says."""
 OFTEN = tuple(range(0, VOCABULARY, 4))
@@ -61,16 +57,6 @@ def folder(tmp_path_factory):
 def plain(folder):
     """The same model by transformers alone."""
     return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-
-
-def context(folder, objective=None, **model):
-    return Context(0, ModelConfig(path=str(folder), **model), None, None, None, objective)
-
-
-def policy_of(folder, dtype="float32", **options):
-    policy = HfPolicy(**options)
-    policy.bind(context(folder, dtype=dtype))
-    return policy
 
 
 @pytest.fixture(scope="module")
@@ -441,46 +427,6 @@ def test_the_store_never_gives_the_keys_of_other_tokens(steps):
 
 
 # --- the trainer ----------------------------------------------------------------------------
-
-
-def trainer_of(folder, objective=None, dtype="float32", **options):
-    options = {"learning_rate": 1e-3, "max_grad_norm": 1e9, **options}
-    trainer = HfTrainer(**options)
-    trainer.bind(context(folder, objective or Grpo(), dtype=dtype))
-    return trainer
-
-
-def random_sample(seed, group=0, rollout=None, weight=1.0):
-    """Prompt, response, tool, response: with pads and ends of turn among the tokens."""
-    r = random.Random(seed)
-    ids, mask = [], []
-    for part in range(4):
-        n = r.randint(2, 7)
-        ids += [r.choice((0, 2, *range(VOCABULARY))) for _ in range(n)]
-        mask += [part % 2 == 1] * n
-    advantage = r.choice((-1.0, 0.7))
-    return Sample(
-        group=group,
-        rollout=seed if rollout is None else rollout,
-        token_ids=tuple(ids),
-        loss_mask=tuple(mask),
-        rollout_logprobs=tuple(-3 - 7 * r.random() if m else 0.0 for m in mask),
-        advantages=tuple(advantage * r.choice((1.0, weight)) if m else 0.0 for m in mask),
-        weights=tuple(1.0 for _ in mask),
-    )
-
-
-BATCH = Batch(tuple(random_sample(i, weight=1.2) for i in range(6)))
-SPLIT = Batch(tuple(random_sample(i, rollout=i // 2) for i in range(6)))
-
-
-def optimiser(trainer, folder):
-    """The optimiser's tensors, as saved."""
-    from safetensors.torch import load_file
-
-    folder.mkdir(parents=True, exist_ok=True)
-    trainer.save(folder)
-    return load_file(folder / "optimiser.safetensors")
 
 
 def gradients(trainer, tmp_path, batch=BATCH, name="g"):

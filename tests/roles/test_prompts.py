@@ -91,8 +91,10 @@ def test_prompts_of_a_rollouts_turns_share_their_beginning():
 # --- thinking -------------------------------------------------------------------------------
 
 
-def corrected(text, thinking="auto", reasoning=""):
+def corrected(text, thinking="auto", reasoning="", empty=""):
     renderer, history, draft = case(reasoning)
+    if empty:
+        renderer.empty_thought = renderer.encode(empty)
     template = evolve(load_template("corrector"), thinking=thinking)
     prompt = RolePrompt(template, renderer)
     asked = prompt.ids(history, draft, direction="Ask.", kind="side")
@@ -120,6 +122,15 @@ def test_thinking_is_private_or_the_turns_own_by_a_stated_rule(thinking, reasoni
     else:
         assert made.completion_ids == ids
         assert made.corrector_prompt_ids == asked
+
+
+def test_a_model_whose_turns_begin_with_a_thought_gets_the_empty_one():
+    renderer, asked, ids, made = corrected("<t>hm</t>Please.", "private", empty="<t></t>")
+    assert made.completion_ids == (*renderer.encode("<t></t>Please."), *renderer.stop_ids)
+    assert made.corrector_prompt_ids == asked
+    assert made.message.token_ids == made.completion_ids
+    _, asked, ids, made = corrected("Please.", "private", empty="<t></t>")
+    assert (made.completion_ids, made.corrector_prompt_ids) == (ids, asked)  # nothing was cut off
 
 
 @pytest.mark.parametrize("text", ["<t>hm</t>", "<t>hm", "<t>"])

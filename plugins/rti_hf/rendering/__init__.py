@@ -1,0 +1,1 @@
+"""What the chat renderers share: encoding that cannot be forged, tool-call formats, thinking."""
