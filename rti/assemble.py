@@ -44,8 +44,9 @@ class Run:
         return self.collector.actor
 
     async def close(self) -> None:
-        """End what the policy has begun, a server of its own say. Safe to call twice."""
-        await maybe(self.policy, "close")
+        """End what policy and roles have begun: servers, connections. Safe to call twice."""
+        for part in (self.policy, *self.collector.repairer.roles):
+            await maybe(part, "close")
 
 
 def assemble(config: Config, registry: Registry, trains: bool = True) -> Run:
@@ -163,9 +164,10 @@ class _Stamped:
         origin = registry.provenance("corrector", section.use)
         return cls(inner, section.use, f"{origin.distribution} {origin.version}".strip())
 
-    @property
-    def spent(self) -> str:
-        return str(getattr(self.inner, "spent", ""))
+    def __getattr__(self, name: str) -> Any:  # the optional members: spent, usage, notes, …
+        if name == "inner":  # not set yet: copying and pickling look before there is one
+            raise AttributeError(name)
+        return getattr(self.inner, name)
 
     async def correct(self, *args: Any) -> Any:
         correction = await self.inner.correct(*args)

@@ -50,7 +50,7 @@ class Collector:
                 f"asked to collect with policy version {version}, but the policy holds version "
                 f"{policy.version}: load the weights first"
             )
-        usage, began = dict(policy.usage), time.perf_counter()
+        usage, said, began = self._usage(), self.repairer.notes, time.perf_counter()
         episodes = await self._rollouts(tasks, step)
         spent = self.repairer.spent
         drafts = [_group(task, group) for task, group in zip(tasks, episodes, strict=True)]
@@ -73,7 +73,7 @@ class Collector:
         metrics = {
             **_group_metrics(drafts, groups, fired),
             **funnel(records, len(candidates)),
-            **{name: policy.usage[name] - usage.get(name, 0) for name in policy.usage},
+            **{name: now - usage.get(name, 0) for name, now in self._usage().items()},
             "seconds_rollout": rolled_out - began,
             "seconds_intervene": intervened - rolled_out,
         }
@@ -81,7 +81,13 @@ class Collector:
             groups, self.objective, self.actor.renderer.extends, version, records, metrics
         )
         stopped = f"No intervention: {spent}." if spent and any(fired) else ""
-        return evolve(batch, notes=tuple(filter(None, (stopped, *_fault_notes(episodes, records)))))
+        news = [note for note in self.repairer.notes if note not in said]
+        notes = (stopped, *_fault_notes(episodes, records), *news)
+        return evolve(batch, notes=tuple(filter(None, notes)))
+
+    def _usage(self) -> dict[str, float]:
+        """Counters of the policy, and of roles that count for themselves."""
+        return {**self.repairer.usage, **self.actor.policy.usage}
 
     async def _rollouts(self, tasks: Sequence[Task], step: int) -> list[list[Episode]]:
         size = self.group_size

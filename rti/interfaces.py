@@ -62,9 +62,12 @@ class Context:
 class Validator(Protocol):
     """Says whether a turn harmfully derails its rollout.
 
-    It is reward-oriented: a suboptimal but recoverable choice is not harmful. A role (this one,
-    a Corrector or a Verifier) whose means can run out may have a property `spent`: why it can do
-    no more, "" while it can. A run then stops intervening, and says so.
+    It is reward-oriented: a suboptimal but recoverable choice is not harmful.
+
+    Optional, for this role as for Corrector and Verifier: a property `spent`, why it can do no
+    more ("" while it can; a run then stops intervening, and says so); `usage`, counters that only
+    grow and enter the metrics; `notes`, what it has to say to a reader so far; `async check()`,
+    findings for `rti doctor` as (level, text); `async close()`, the run is over.
 
         @frozen
         class Errors:

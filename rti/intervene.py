@@ -62,10 +62,24 @@ class Repairer:
     vetters: Sequence[tuple[str, Any]] = ()
 
     @property
+    def roles(self) -> tuple[Any, ...]:
+        """Validator, Corrector and all verifiers."""
+        return (self.validator, self.corrector, *(v for _, v in self.verifiers))
+
+    @property
     def spent(self) -> str:
         """Why a role can do no more (a budget is spent), or ""."""
-        roles = (self.validator, self.corrector, *(v for _, v in self.verifiers))
-        return next(filter(None, (str(getattr(role, "spent", "")) for role in roles)), "")
+        return next(filter(None, (str(getattr(role, "spent", "")) for role in self.roles)), "")
+
+    @property
+    def usage(self) -> dict[str, float]:
+        """Counters of the roles that keep some. Those that share an account give equal ones."""
+        return {k: v for role in self.roles for k, v in getattr(role, "usage", {}).items()}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What roles have to say to a reader so far, each once."""
+        return tuple(dict.fromkeys(n for role in self.roles for n in getattr(role, "notes", ())))
 
     async def repair(
         self, draft: Episode, key: RequestKey

@@ -350,6 +350,59 @@ def test_what_could_not_be_read_is_counted_by_kind(repairing):
     assert m["unparsed/correction/unfinished"] == m["funnel/flagged"] > 0
 
 
+def test_a_roles_counters_and_notes_come_into_the_step(repairing):
+    """Roles that share an account give the same counters, which count once."""
+    run = repairing()
+    account = Account()
+    run.collector.repairer.validator = Accounted(run.collector.repairer.validator, account)
+    run.collector.repairer.verifiers = [("a", Accounted(Judges(True), account))]
+    first = collect(run.collector, of_family(run, "AH"))
+    asked = first.metrics["teacher/requests"]
+    assert asked == account.requests > 0
+    assert first.notes == ("The teacher takes no schema.",)
+    second = collect(run.collector, of_family(run, "AH"), step=1)
+    assert second.metrics["teacher/requests"] == account.requests - asked > 0
+    assert second.notes == ()  # said once
+    account.requests = 0
+    asyncio.run(run.close())
+    assert account.closed == 2
+
+
+@define
+class Account:
+    """What two roles share."""
+
+    requests: int = 0
+    closed: int = 0
+
+
+@define
+class Accounted:
+    """A role that counts what it asks."""
+
+    inner: Any
+    account: Account
+
+    @property
+    def usage(self):
+        return {"teacher/requests": float(self.account.requests)}
+
+    @property
+    def notes(self):
+        return ("The teacher takes no schema.",) if self.account.requests else ()
+
+    async def validate(self, *arguments):
+        self.account.requests += 1
+        return await self.inner.validate(*arguments)
+
+    async def verify(self, *arguments):
+        self.account.requests += 1
+        return await self.inner.verify(*arguments)
+
+    async def close(self):
+        self.account.closed += 1
+
+
 @define
 class Spent:
     """A validator whose means have run out."""

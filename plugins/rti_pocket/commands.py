@@ -7,7 +7,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from rti_pocket.lessons import STYLES
 from rti_pocket.quickstart import add_quickstart
+from rti_pocket.serve import add_serve
 from rti_pocket.trials import add_trials
 
 
@@ -23,7 +25,13 @@ def pocket_command(parser: argparse.ArgumentParser) -> None:
     warm.add_argument("--seed", type=int, required=True, help="seed of weights and lessons")
     warm.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write")
     warm.add_argument("--steps", type=int, default=1200, help="training steps (default 1200)")
+    warm.add_argument(
+        "--style",
+        choices=STYLES,
+        help="how its corrector writes (default: a mix): a teacher with a hand of its own",
+    )
     warm.set_defaults(run=_warm_start)
+    add_serve(sub)
     add_quickstart(sub)
     add_trials(sub)
 
@@ -36,7 +44,7 @@ def _warm_start(args: argparse.Namespace, registry: Any) -> int:
     def log(step: int, loss: float) -> None:
         print(f"step {step:5d}  loss {loss:.3f}  {time.monotonic() - began:5.0f} s", flush=True)
 
-    model = warm_start(WarmStart(seed=args.seed, steps=args.steps), log)
+    model = warm_start(WarmStart(seed=args.seed, steps=args.steps, style=args.style), log)
     save_base(model, args.out)
     print(f"wrote {args.out}")
     return 0

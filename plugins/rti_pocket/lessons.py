@@ -176,13 +176,13 @@ def validator_lesson(r: random.Random) -> Lesson:
     return Lesson("validator", task.family, ((prompt, False), (answer, True)))
 
 
-def corrector_lesson(r: random.Random) -> Lesson:
-    """Rewrite a harmful draft as the feedback says."""
+def corrector_lesson(r: random.Random, style: str | None = None) -> Lesson:
+    """Rewrite a harmful draft as the feedback says; `style` is one of STYLES, None for a mix."""
     task, words, seen = _state(r)
     draft = in_words(r, _harmful(r, task, seen))
     said = feedback(r, task, expert(task, seen))
     prompt = f"{words} {draft} feedback : {said} . rewrite :"
-    return Lesson("corrector", task.family, ((prompt, False), (follow(r, task, said), True)))
+    return Lesson("corrector", task.family, ((prompt, False), (follow(r, task, said, style), True)))
 
 
 def verifier_lesson(r: random.Random) -> Lesson:
@@ -212,10 +212,12 @@ _LESSONS = {
 }
 
 
-def draw_lessons(r: random.Random, count: int) -> list[Lesson]:
-    """`count` lessons in the shares of `MIX`."""
+def draw_lessons(r: random.Random, count: int, style: str | None = None) -> list[Lesson]:
+    """`count` lessons in the shares of `MIX`; `style` is that of the corrector's turns."""
     roles = r.choices(list(MIX), list(MIX.values()), k=count)
-    return [_LESSONS[role](r) for role in roles]
+    return [
+        corrector_lesson(r, style) if role == "corrector" else _LESSONS[role](r) for role in roles
+    ]
 
 
 def solves(task: PocketTask, turns: Sequence[str]) -> bool:

@@ -25,6 +25,8 @@ class WarmStart:
     steps: int = 1200
     batch_size: int = 32
     learning_rate: float = 3e-3
+    style: str | None = None
+    """How its corrector writes, one of `lessons.STYLES`; None for a mix of them."""
 
 
 def new_model(seed: int) -> Any:
@@ -82,7 +84,7 @@ def warm_start(recipe: WarmStart, log: Callable[[int, float], None] | None = Non
             for group in optimizer.param_groups:
                 group["lr"] = recipe.learning_rate * warm_up * cosine
             if not batches:
-                batches = _similar_lengths(rng, recipe.batch_size)
+                batches = _similar_lengths(rng, recipe)
             ids_B_T, mask_B_T = _pad([encode_lesson(lesson) for lesson in batches.pop()])
             hidden = model.model(input_ids=ids_B_T[:, :-1], use_cache=False).last_hidden_state
             learn = mask_B_T[:, 1:]
@@ -98,11 +100,12 @@ def warm_start(recipe: WarmStart, log: Callable[[int, float], None] | None = Non
         torch.set_num_threads(before)
 
 
-def _similar_lengths(rng: random.Random, batch_size: int) -> list[list[Lesson]]:
+def _similar_lengths(rng: random.Random, recipe: WarmStart) -> list[list[Lesson]]:
     """Four batches, each of lessons of like length: less padding, the same mixture."""
-    lessons = draw_lessons(rng, 4 * batch_size)
+    size = recipe.batch_size
+    lessons = draw_lessons(rng, 4 * size, recipe.style)
     lessons.sort(key=lambda lesson: sum(len(words.split()) for words, _ in lesson.segments))
-    batches = [lessons[i * batch_size : (i + 1) * batch_size] for i in range(4)]
+    batches = [lessons[i * size : (i + 1) * size] for i in range(4)]
     rng.shuffle(batches)
     return batches
 

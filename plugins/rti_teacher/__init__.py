@@ -1,0 +1,25 @@
+"""A teacher behind an OpenAI-compatible endpoint plays the roles."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rti import hookimpl
+from rti_teacher.roles import TeacherCorrector, TeacherValidator, TeacherVerifier
+
+
+@hookimpl
+def rti_validators() -> Mapping[str, Any]:
+    """A teacher as Validator."""
+    return {"teacher": TeacherValidator}
+
+
+@hookimpl
+def rti_correctors() -> Mapping[str, Any]:
+    """A teacher as Corrector."""
+    return {"teacher": TeacherCorrector}
+
+
+@hookimpl
+def rti_verifiers() -> Mapping[str, Any]:
+    """A teacher as Verifier."""
+    return {"teacher": TeacherVerifier}
