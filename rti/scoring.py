@@ -76,6 +76,11 @@ class TrainerScores:
         """By the policy."""
         return await self.inner.gather(coroutines)
 
+    def describe(self) -> str:
+        """The policy's own words, and who scores."""
+        words = getattr(self.inner, "describe", None)
+        return ", ".join(filter(None, (words() if words else "", "scores by the trainer")))
+
     async def sleep(self) -> None:
         """To the policy, where it can."""
         await maybe(self.inner, "sleep")

@@ -13,34 +13,6 @@ from rti.cli import main
 
 SMALL = ["--set", "environment.test_tasks=2", "--set", "eval.trials=2"]
 
-BROKEN = '''
-from attrs import frozen
-from rti import Evidence, hookimpl
-from rti_pocket.environment import PocketEnvironment, PocketSession
-
-
-class SharesItsState(PocketSession):
-    """A fork that is no fork, and evidence that gives the answer away."""
-
-    async def fork(self, k):
-        return self
-
-
-@frozen
-class Broken(PocketEnvironment):
-    """A pocket world gone wrong."""
-
-    leaks_by_design = False
-
-    async def start(self, task):
-        return SharesItsState(task.data["task"])
-
-
-@hookimpl
-def rti_environments():
-    return {"broken": Broken}
-'''
-
 
 def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
     code = main([str(w) for w in words])
@@ -116,39 +88,6 @@ def test_intervene_on_a_task_that_is_none(
     assert code == 2
     assert "Did you mean" in err
     assert "AH-train-0" in err
-
-
-def test_doctor_finds_the_pocket_worlds_well(
-    pocket_toml: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["doctor", pocket_toml, "--split", "test", "--set", "environment.test_tasks=2"]
-    code, out, _ = run(capsys, *words, "--json")
-    record = json.loads(out)
-    assert code == 0
-    assert record["ok"] is True
-    levels = {f["check"]: f["level"] for f in record["findings"]}
-    assert levels == {
-        "gold": "ok", "noop": "ok", "forks": "ok", "evidence": "note", "cost": "ok"
-    }  # fmt: skip
-    code, out, _ = run(capsys, *words)
-    assert code == 0
-    assert "16/16 tasks of split 'test' succeed" in out
-
-
-def test_doctor_says_what_is_wrong_and_fails(
-    pocket_toml: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    plugin = tmp_path / "broken.py"
-    plugin.write_text(BROKEN, encoding="utf-8")
-    code, out, _ = run(capsys, "--plugin", plugin, "doctor", pocket_toml, "--json", "--tasks", "4",
-                       "--set", "environment.use=broken")  # fmt: skip
-    record = json.loads(out)
-    assert code == 1
-    assert record["ok"] is False
-    found = {f["check"]: f for f in record["findings"]}
-    assert found["forks"]["level"] == "error"
-    assert found["evidence"]["level"] == "error"
-    assert found["evidence"]["details"]
 
 
 def test_warm_start_writes_a_model_that_can_be_used(

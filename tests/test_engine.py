@@ -114,6 +114,9 @@ def test_a_run_learns_reports_and_saves(build):
     ]  # fmt: skip
     started, *_, ended = events_of(run.out)
     assert (started["step"], started["steps"], started["seed"]) == (0, 3, 3)
+    assert started["plugins"]["policy"] == "hf"
+    assert started["plugins"]["reporter"] == "jsonl"
+    assert started["plugins"]["veto"] == "leaks"
     assert (ended["status"], ended["step"], ended["tokens"]) == ("done", 3, state.tokens)
     assert [e["step"] for e in events_of(run.out, "Evaluated")] == [0, 2, 3]
     steps = events_of(run.out, "StepDone")
@@ -555,8 +558,9 @@ def test_training_from_the_command_line_closes_what_it_opened(pocket_toml, tmp_p
     assert len(closed) == 4
 
 
-def test_a_teachers_budget_may_be_raised_on_resuming(build):
+def test_a_budget_may_be_raised_and_a_policy_served_elsewhere_on_resuming(build):
     go(build("run", "run.steps=1", "teacher.max_requests=5"))
     go(build("run", "run.steps=2", "teacher.max_requests=9", "teacher.timeout_s=5"), resume=True)
+    go(build("run", "run.steps=2", "policy.cache_mb=99"), resume=True)
     with pytest.raises(ConfigError, match=r"\[teacher\] differs"):
         go(build("run", "run.steps=3", "teacher.model=other"), resume=True)

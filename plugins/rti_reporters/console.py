@@ -38,7 +38,8 @@ class ConsoleReporter:
         if isinstance(event, RunStarted):
             self._steps = event.steps
             where = f"from step {event.step}" if event.step else "from the start"
-            return f"run {event.out}: {event.steps} steps {where}, seed {event.seed}"
+            by = f"; policy: {event.policy}" if event.policy else ""
+            return f"run {event.out}: {event.steps} steps {where}, seed {event.seed}{by}"
         if isinstance(event, StepDone):
             self._times.append(time.monotonic())
             if self.quiet or (event.step + 1) % self.every:

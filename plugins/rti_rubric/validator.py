@@ -16,6 +16,10 @@ DEFAULT = (
 """The first two judge by what happened; the others only where the environment declares facts."""
 
 
+BY_OBSERVATION = frozenset({"foreign-tool", "repeated-failure"})
+"""Built-in rules that wait for what came back; others say so when they are asked."""
+
+
 def _known(value: Any) -> str | None:
     """Names of registered rules only."""
     for name in value:
@@ -47,6 +51,11 @@ class RubricValidator:
         not_empty,
         _known,
     )
+
+    @property
+    def needs_observations(self) -> bool:
+        """Whether some of its rules judge by what came back after the turn."""
+        return bool(set(self.rules) & BY_OBSERVATION)
 
     async def validate(self, turn: Turn, history: History, evidence: Evidence) -> Diagnosis:
         """Ask each rule; `raw` of the diagnosis names the rules behind it."""

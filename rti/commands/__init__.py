@@ -27,7 +27,7 @@ BUILT_IN: Mapping[str, BuiltIn] = {
     "intervene": BuiltIn(
         "rti.commands.intervene:configure", "show interventions on a task, without training"
     ),
-    "doctor": BuiltIn("rti.commands.doctor:configure", "check an environment before training"),
+    "doctor": BuiltIn("rti.commands.doctor:configure", "check a run before it runs"),
     "plugins": BuiltIn("rti.commands.plugins:configure", "list plug-ins and their options"),
 }
 """The commands that come with `rti`, in the order that `rti --help` shows them."""

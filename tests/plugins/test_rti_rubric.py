@@ -42,6 +42,11 @@ def judge(drawn: Turn, before: History | None = None, **options: Any) -> Diagnos
 FAILED = answer("Error: tool not found", error=True)
 
 
+def test_it_says_whether_its_rules_wait_for_observations():
+    assert RubricValidator().needs_observations
+    assert not RubricValidator(["unmet-rubric"]).needs_observations
+
+
 def test_calling_the_users_tool_is_flagged_with_the_way_out() -> None:
     diagnosis = judge(turn(SPEED_TEST, answers=(FAILED,)))
     assert diagnosis.harmful

@@ -6,13 +6,12 @@ import os
 import re
 import time
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Literal
-
-from attrs import frozen
 
 from rti.conformance import check_task, play
+from rti.doctor.finding import Finding, attempt
+from rti.doctor.parts import Parts
 from rti.errors import RtiError
 from rti.interfaces import Environment
 from rti.types import Evidence, Task
@@ -23,28 +22,21 @@ LIVE_SESSIONS = 16
 """Sessions held at once to measure what one weighs."""
 
 
-@frozen
-class Finding:
-    """One line of the report."""
-
-    level: Literal["ok", "note", "warning", "error"]
-    check: str
-    text: str
-    details: tuple[str, ...] = ()
-
-
-async def examine(
-    environment: Environment, tasks: Sequence[Task], split: str, max_turns: int, forks: int
-) -> list[Finding]:
-    """All findings on `tasks` of an environment; `forks` of them are forked at every turn."""
-    findings = [
-        await _gold(environment, tasks, split, max_turns),
-        await _noop(environment, tasks, split),
-        await _forks(environment, tasks[:forks]),
-        await _leaks(environment, tasks),
-        await _costs(environment, tasks),
-    ]
-    return findings
+async def look(parts: Parts) -> AsyncIterator[Finding]:
+    """Play the reference agents, fork at every turn, and look for leaks and costs."""
+    environment, tasks = parts["environment"], parts.tasks
+    if environment is None or not tasks:
+        return
+    max_turns = parts.config.rollout.max_turns
+    for check, function, inputs in (
+        ("gold", _gold, (tasks, parts.split, max_turns)),
+        ("noop", _noop, (tasks, parts.split)),
+        ("forks", _forks, (tasks[: parts.settings.forks],)),
+        ("evidence", _leaks, (tasks,)),
+        ("cost", _costs, (tasks,)),
+    ):
+        for finding in await attempt(check, function, environment, *inputs):
+            yield finding
 
 
 async def _gold(
@@ -149,8 +141,6 @@ async def _leaks(environment: Environment, tasks: Sequence[Task]) -> Finding:
 
 
 async def _costs(environment: Environment, tasks: Sequence[Task]) -> Finding:
-    if not tasks:
-        return Finding("error", "cost", "there are no tasks")
     agent = environment.reference("gold") or environment.reference("noop")
     before = _resident()
     began = time.perf_counter()
