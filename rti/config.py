@@ -269,7 +269,7 @@ class Config:
     corrector: PluginSection = _one("corrector", "self", "Writes a corrected turn.")
     veto: tuple[PluginSection, ...] = _many(
         "verifier",
-        (),
+        ("leaks",),
         "Rules that refuse a diagnosis or a correction, whatever the verifiers say.",
         "veto",
     )

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from rti import ConfigError, RtiError, anything, at_least, option
 from rti.config import (
+    _KEPT,
     CORE_SECTIONS,
     PLUGIN_SECTIONS,
     CheckpointConfig,
@@ -27,6 +28,7 @@ from rti.config import (
     PluginSection,
     RolloutConfig,
     RunConfig,
+    TeacherConfig,
     dump_config,
     load_config,
     reference,
@@ -50,8 +52,8 @@ def write(tmp_path):
     return write
 
 
-def section(kind, use, **options):
-    return PluginSection(kind, use, options)
+def section(kind, use, *, section="", **options):
+    return PluginSection(kind, use, options, section=section or kind)
 
 
 # Values
@@ -122,14 +124,49 @@ def test_extends_is_relative_chains_and_goes_key_by_key(write):
     assert config.environment == section("environment", "desk", size=4)
 
 
-def test_another_plugin_drops_the_options_of_the_one_before(write):
-    write(ENVIRONMENT + '[corrector]\nuse = "teacher"\nurl = "x"\ntries = 2\n', "base.toml")
-    other = load_config(write('extends = "base.toml"\n[corrector]\nuse = "self"\n'))
-    assert other.corrector == section("corrector", "self")
-    same = load_config(write('extends = "base.toml"\n[corrector]\nuse = "teacher"\ntries = 3\n'))
-    assert same.corrector == section("corrector", "teacher", url="x", tries=3)
-    by_set = load_config(write('extends = "base.toml"\n'), ["corrector.use=echo"])
-    assert by_set.corrector == section("corrector", "echo")
+def test_a_plugin_that_takes_anothers_place_keeps_the_options_both_have(write, registry):
+    """So that `use` is the whole difference between two correctors."""
+    write(ENVIRONMENT + '[corrector]\nuse = "self"\nmax_new_tokens = 7\n', "base.toml")
+    other = load_config(write('extends = "base.toml"\n[corrector]\nuse = "teacher"\n'))
+    by_set = load_config(write('extends = "base.toml"\n'), ["corrector.use=teacher"])
+    assert other.corrector == by_set.corrector == section("corrector", "teacher")
+    for config in (other, by_set):
+        assert registry.resolve(config.corrector).options["max_new_tokens"] == 7
+        assert registry.build(config.corrector).max_new_tokens == 7
+    # Options that the other does not have drop out, without a word and for good.
+    gate = load_config(write(ENVIRONMENT + "[trigger]\nuse = 'below-rate'\nrate = 0.5\n"), [
+        "trigger.use=never"])  # fmt: skip
+    assert dict(registry.resolve(gate.trigger).options) == {}
+    assert registry.resolve(gate.trigger).kept == {}
+    # What is said of the newcomer comes last.
+    said = load_config(write('extends = "base.toml"\n'), [
+        "corrector.use=teacher", "corrector.max_new_tokens=9"])  # fmt: skip
+    assert registry.build(said.corrector).max_new_tokens == 9
+    same = load_config(write('extends = "base.toml"\n[corrector]\nuse = "self"\n'))
+    assert same.corrector == section("corrector", "self", max_new_tokens=7)
+    back = load_config(
+        write('extends = "base.toml"\n'), ["corrector.use=teacher", "corrector.use=self"]
+    )
+    assert registry.build(back.corrector).max_new_tokens == 7
+    real = load_config(write('extends = "base.toml"\nenvironment.use = "pocket"\n'), [
+        "corrector.use=teacher"])  # fmt: skip
+    again = load_config(write(dump_config(real, registry)))
+    assert again.corrector.options["max_new_tokens"] == 7
+
+
+def test_the_veto_is_a_verifier_in_a_section_of_its_own(write, registry):
+    config = load_config(write(ENVIRONMENT + '[veto]\nuse = "self"\nbogus = 1\n'))
+    [veto] = config.veto
+    assert (veto.kind, veto.section, veto.use) == ("verifier", "veto", "self")
+    with pytest.raises(ConfigError, match=r"\[veto\] \(self\).*'bogus'"):
+        registry.build(veto)
+    assert load_config(write(ENVIRONMENT + "[veto]\nuse = []\n")).veto == ()
+
+
+def test_a_teachers_bill_needs_prices(write):
+    with pytest.raises(ConfigError, match=r"\[teacher\] max_cost = 3 needs prices"):
+        load_config(write(ENVIRONMENT + "[teacher]\nmax_cost = 3\n"))
+    load_config(write(ENVIRONMENT + "[teacher]\nmax_cost = 3\nprice_in = 0.5\n"))
 
 
 def test_options_of_a_default_plugin_survive_its_being_named(write):
@@ -308,6 +345,13 @@ CORE = {
         repairs_per_group=small,
         compose=st.sampled_from(["replace", "append"]),
     ),
+    "teacher": st.builds(
+        TeacherConfig,
+        base_url=st.text(),
+        timeout_s=st.floats(0, 1e9, exclude_min=True),
+        max_cost=st.floats(0, 1e9),
+        price_in=st.floats(0.1, 1e9),
+    ),
     "eval": st.builds(
         EvalConfig,
         families=st.lists(word, max_size=3).map(tuple),
@@ -317,11 +361,14 @@ CORE = {
 }
 
 
-def plugin(kind):
-    keys = st.text().filter(lambda key: key != "use")
+def plugin(name):
+    keys = st.text().filter(lambda key: key not in ("use", _KEPT))
     options = st.dictionaries(keys, toml, max_size=3)
-    one = st.builds(PluginSection, st.just(kind), word, options)
-    return st.lists(one, max_size=3).map(tuple) if PLUGIN_SECTIONS[kind]["many"] else one
+    slot = PLUGIN_SECTIONS[name]
+    one = st.builds(
+        PluginSection, st.just(slot["kind"]), word, options, section=st.just(name), kept=st.just({})
+    )
+    return st.lists(one, max_size=3).map(tuple) if slot["many"] else one
 
 
 configs = st.builds(Config, **CORE, **{kind: plugin(kind) for kind in PLUGIN_SECTIONS})
@@ -354,10 +401,10 @@ def toys():
 
 def all_toys(**options):
     return {
-        kind: (section(kind, "toy", **options),)
-        if PLUGIN_SECTIONS[kind]["many"]
-        else section(kind, "toy", **options)
-        for kind in PLUGIN_SECTIONS
+        name: (section(slot["kind"], "toy", section=name, **options),)
+        if slot["many"]
+        else section(slot["kind"], "toy", section=name, **options)
+        for name, slot in PLUGIN_SECTIONS.items()
     }
 
 

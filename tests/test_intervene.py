@@ -29,11 +29,13 @@ from rti import (
     Diagnosis,
     Evidence,
     InfrastructureError,
+    NoCorrection,
     NumericsError,
     Privileged,
     RequestKey,
     RunError,
     StaleVersionError,
+    Verdict,
 )
 from rti.collect import funnel
 from rti.intervene import Repairer, Scope
@@ -635,3 +637,57 @@ def test_repairs_stay_below_the_group_size(pocket, most, repaired):
     assert [r.draft_outcome for r in group.rollouts] == [0.0] * repaired + [None] * (4 - repaired)
     assert batch.metrics["funnel/candidates"] == most
     assert batch.metrics["rollouts_corrected"] == repaired
+
+
+# --- the veto on diagnoses ------------------------------------------------------------------
+
+
+class Vets(Judges):
+    """A veto: judges diagnoses too."""
+
+    async def vet(self, *arguments):
+        self.seen.append(arguments)
+        return Verdict(self.accepts, self.reason)
+
+
+def test_a_vetoed_diagnosis_never_reaches_the_corrector(desk):
+    veto, corrector = Vets(False, "names the code"), Writes(desk.renderer, desk.right)
+    repaired, [record], _ = desk.repair(vetters=[("leaks", veto)], corrector=corrector)
+    assert repaired is None
+    assert (record.stage, record.reason) == ("vetoed", "leaks: names the code")
+    assert [(v.by, v.accepted) for v in record.verdicts] == [("leaks", False)]
+    assert corrector.calls == []
+    diagnosis, draft, history, evidence, privileged = veto.seen[0]
+    assert (diagnosis, draft, history) == (record.diagnosis, record.draft, record.history)
+    assert isinstance(evidence, Evidence)
+    assert isinstance(privileged, Privileged)
+    assert funnel([record], 1)["funnel/vetoed"] == funnel([record], 1)["funnel/flagged"] == 1
+    assert funnel([record], 1)["funnel/corrected"] == 0
+
+
+def test_an_accepted_diagnosis_goes_on(desk):
+    repaired, [record], _ = desk.repair(vetters=[("leaks", Vets(True))])
+    assert repaired is not None
+    assert record.verdicts == ()  # the verdict on a diagnosis is none on the correction
+
+
+def test_a_config_can_switch_veto_and_verifiers_apart(pocket):
+    both = pocket("veto.use=leaks", trains=False).collector.repairer
+    assert [name for name, _ in both.verifiers] == ["leaks", "self"]
+    assert [name for name, _ in both.vetters] == ["leaks"]
+    rules = pocket("veto.use=leaks", "verifier.use=[]", trains=False).collector.repairer
+    assert [name for name, _ in rules.verifiers] == ["leaks"]
+    policy = pocket("veto.use=[]", trains=False).collector.repairer
+    assert [name for name, _ in policy.verifiers] == ["self"]
+    assert policy.vetters == []
+    none = pocket("veto.use=[]", "verifier.use=[]", trains=False).collector.repairer
+    assert list(none.verifiers) == list(none.vetters) == []
+
+
+def test_why_there_is_no_correction(desk):
+    class Declines:
+        async def correct(self, *arguments):
+            raise NoCorrection("unfinished")
+
+    _, [record], _ = desk.repair(corrector=Declines())
+    assert (record.stage, record.reason) == ("uncorrected", "unfinished")

@@ -27,10 +27,14 @@ class Launch:
     max_model_len: int
     max_num_seqs: int
     gpu_memory_utilization: float
-    enforce_eager: bool
+    enforce_eager: bool | None
     sleep: bool
     startup_timeout_s: float
     arguments: tuple[str, ...]
+
+    def eager(self, found: Found) -> bool:
+        """Whether the model stays uncompiled: compiling it takes minutes on a CPU."""
+        return found.on_cpu if self.enforce_eager is None else self.enforce_eager
 
     def command(self, model: Path, port: int, found: Found) -> list[str]:
         """The command line. Loopback only: the endpoints that load weights ask for no key."""
@@ -53,7 +57,7 @@ class Launch:
         # On a CPU a seeded request whose prompt is computed in pieces ends the whole engine
         # ("CPU Generator does not use offset", vLLM 0.32).
         flags += ["--no-enable-chunked-prefill"] * found.on_cpu
-        flags += ["--enforce-eager"] * self.enforce_eager
+        flags += ["--enforce-eager"] * self.eager(found)
         flags += ["--enable-sleep-mode"] * (self.sleep and not found.on_cpu)
         return [
             self.python or sys.executable, "-m", "vllm.entrypoints.openai.api_server",
@@ -67,7 +71,7 @@ class Launch:
             "logprobs_mode": "raw_logprobs",
             "generation_config": "vllm",
             "max_num_seqs": self.max_num_seqs,
-            "enforce_eager": self.enforce_eager,
+            "enforce_eager": self.eager(found),
         }
         if self.max_model_len:
             given["max_model_len"] = self.max_model_len

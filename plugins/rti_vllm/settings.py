@@ -71,8 +71,10 @@ class Settings:
     gpu_memory_utilization: float = option(
         0.0, "Part of the GPU's memory that vLLM takes; 0: vLLM's own default.", between(0, 1)
     )
-    enforce_eager: bool = option(
-        False, "Do not compile the model: starts faster, runs slower.", anything
+    enforce_eager: bool | None = option(
+        None,
+        "Do not compile the model: starts faster, runs slower; not given: so on a CPU alone.",
+        anything,
     )
 
     def launch(self, context: Context) -> Launch:
