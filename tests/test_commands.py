@@ -129,7 +129,7 @@ def test_the_documented_task_has_a_repair_that_succeeds(
     code, out, _ = run(capsys, "intervene", recipe, "--task", "AH-train-12")
     assert code == 0
     assert "succeeded, entered the group" in out
-    assert "rejected (self: leak)" in out
+    assert "vetoed (leaks: id 'k33' in direction)" in out
     code, out, _ = run(capsys, "intervene", recipe, "--task", "AH-train-12",
                        "--set", "gate.delta=2")  # fmt: skip
     assert code == 0

@@ -290,7 +290,9 @@ def test_a_command_cannot_take_the_name_of_a_built_in_one(site):
 def test_every_hook_has_a_kind_and_every_section_a_kind():
     hooks = {n for n in vars(hookspecs) if n.startswith("rti_")}
     assert hooks == {kind.hook for kind in KINDS.values()}
-    assert set(PLUGIN_SECTIONS) == set(KINDS) - {"command"}
+    kinds = {name: slot["kind"] for name, slot in PLUGIN_SECTIONS.items()}
+    assert set(kinds.values()) == set(KINDS) - {"command"}
+    assert {name for name, kind in kinds.items() if name != kind} == {"veto"}
 
 
 def built_in_classes():

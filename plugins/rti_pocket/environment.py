@@ -6,7 +6,7 @@ import hashlib
 import random
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from attrs import define, field, frozen
 
@@ -175,8 +175,18 @@ class PocketSession:
         return hashlib.sha256(state.encode()).hexdigest()
 
     def evidence(self, k: int) -> Evidence:
-        """The rubric. It names the final id: see `leaks_by_design`."""
-        return Evidence(self.task.rubric)
+        """The rubric, which names the final id (see `leaks_by_design`), and facts for rules.
+
+        Handing over is right where a desk has no tool for it (A3). Only an exact match is a place
+        that was asked for; in B2 the nearest one will do, so nothing is said of it there.
+        """
+        task = self.task
+        facts: dict[str, Any] = {}
+        if task.desk:
+            facts["handoff"] = {"tools": ["transfer"], "allowed": task.family == "A3"}
+        elif task.family != "B2":
+            facts["exact_match"] = {"name": task.name, "search": ["search"], "commit": ["route"]}
+        return Evidence(task.rubric, facts)
 
     def privileged(self) -> Privileged:
         """The final id."""

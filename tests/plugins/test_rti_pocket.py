@@ -207,7 +207,8 @@ def test_the_two_stories():
     p, seen, score, session = asyncio.run(by_city)
     assert (seen[0][1], score) == (f"exact {p.name} id {p.gold}", 1.0)
     assert session.privileged() == Privileged((p.gold,))
-    assert session.evidence(0) == Evidence(p.rubric)
+    exact = {"name": p.name, "search": ["search"], "commit": ["route"]}
+    assert session.evidence(0) == Evidence(p.rubric, {"exact_match": exact})
     assert p.gold in p.rubric  # on purpose: leaks_by_design
     assert environment.leaks_by_design
 

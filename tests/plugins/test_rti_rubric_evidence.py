@@ -181,25 +181,15 @@ def test_words_about_calls_are_no_call() -> None:
 # ------------------------------------------------- on rollouts of the pocket base model
 
 
-def facts_of(task: Any) -> dict[str, Any]:
-    """What the pocket worlds could declare: only BH and B1 want the exact place."""
-    if task.desk:
-        return {"handoff": {"tools": ["transfer"], "allowed": task.family == "A3"}}
-    if task.family == "B2":
-        return {}
-    return {"exact_match": {"name": task.name, "search": ["search"], "commit": ["route"]}}
-
-
 def flags(episode: Any, validator: RubricValidator) -> bool:
     """Whether any turn of a played episode is flagged."""
     from rti.rollout import messages_before
 
     rollout, session = episode.rollout, episode.session
-    facts = facts_of(rollout.task.data["task"])
     for k, played in enumerate(rollout.turns):
         before = tuple(messages_before(session, rollout.turns[:k]))
         seen = History(before, played.prompt_ids, tuple(session.tools))
-        if asyncio.run(validator.validate(played, seen, Evidence("", facts))).harmful:
+        if asyncio.run(validator.validate(played, seen, session.evidence(k))).harmful:
             return True
     return False
 
