@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-import warnings
 from collections.abc import Mapping
 from typing import Any
 from weakref import WeakValueDictionary
@@ -164,11 +163,10 @@ class Endpoint:
             await asyncio.sleep(pause(failed, outcome.retry_after, self._config.timeout_s))
 
     def note(self, text: str) -> None:
-        """Say something once."""
+        """Keep something to be said: the step's words say it once."""
         if text not in self.budget.notes:
             self.budget.notes.append(text)
             self.budget.save()
-            warnings.warn(text, stacklevel=2)
 
     async def _try(self, asked: Ask, model: str, sent: dict[str, Any]) -> Reply | Fault:
         read = read_chat if asked.path == CHAT else read_completion
