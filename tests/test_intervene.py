@@ -569,11 +569,11 @@ def test_the_corrector_never_receives_evidence_or_privileged_facts(desk):
 def test_validator_and_verifier_get_the_evidence_and_the_verifier_the_facts(desk):
     validator, judge = FlagsTurns([0]), Judges(True)
     desk.repair(validator=validator, verifiers=[("judge", judge)])
-    evidence = Evidence(desk.task.data["task"].rubric)
     [(turn, history, shown)] = validator.seen
-    assert shown == evidence
+    assert isinstance(shown, Evidence)
+    assert shown.text == desk.task.data["task"].rubric
     [(correction, draft, same, also, privileged)] = judge.seen
-    assert (draft, same, also) == (turn, history, evidence)
+    assert (draft, same, also) == (turn, history, shown)
     assert privileged == Privileged((desk.code,))
     assert isinstance(correction, Correction)
 
