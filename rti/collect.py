@@ -16,6 +16,7 @@ from rti.batch import build_batch
 from rti.errors import RunError
 from rti.interfaces import Objective, Trigger
 from rti.intervene import Repairer
+from rti.made_up import made_up_metrics
 from rti.rollout import Actor, Episode
 from rti.types import Batch, Group, Intervention, RequestKey, Rollout, Stage, Task
 
@@ -162,6 +163,7 @@ def _group_metrics(
         "turns": len(turns) / max(1, len(rollouts)),
         "turns_out_of_tokens": _mean([float(t.finish == "length") for t in turns]),
         "rollouts_corrected": float(sum(r.corrected for g in groups for r in g.rollouts)),
+        **made_up_metrics(rollouts),
     }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from attrs import frozen
 
 from rti.errors import ConfigError, RunError
+from rti.made_up import made_up_metrics
 from rti.metrics import summarise
 from rti.rollout import Actor
 from rti.types import RequestKey, Task
@@ -108,6 +109,7 @@ async def evaluate(
         "faults": float(len(rollouts) - len(whole)),
         "tasks": float(len(tasks)),
         "trials": float(trials),
+        **made_up_metrics(whole),
     }
     return Evaluation(
         actor.policy.version,
@@ -115,7 +117,7 @@ async def evaluate(
         families,
         len(rollouts) - len(whole),
         metrics,
-        {f: _summary(r, ks) for f, r in by_family.items()},
+        {f: {**_summary(r, ks), "tasks": float(len(r))} for f, r in by_family.items()},
     )
 
 

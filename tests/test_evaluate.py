@@ -95,8 +95,8 @@ def test_successes_metrics_and_families(run, actor):
     assert m["outcome"] == 0.25
     assert m["truncated"] == 0.5
     assert m["turns"] == pytest.approx((1 + 4) / 2)
-    assert result.by_family["A3"] == {"pass@1": 0.5, "pass@4": 1.0, "pass^4": 0.0}
-    assert result.by_family["AH"] == {"pass@1": 0.0, "pass@4": 0.0, "pass^4": 0.0}
+    half = {"pass@1": 0.5, "pass@4": 1.0, "pass^4": 0.0, "tasks": 3.0}
+    assert result.by_family == {"A3": half, "AH": {**dict.fromkeys(half, 0.0), "tasks": 3.0}}
     assert result.families == {t.id: t.family for t in tasks}
     assert result.subset(["A3"], [1, 2]) == pytest.approx(
         {"pass@1": 0.5, "pass@2": 5 / 6, "pass^2": 1 / 6}
