@@ -37,7 +37,11 @@ class StepDone:
 
 @frozen
 class TurnRepaired:
-    """One look at one turn, in words: how far it came, and why it stopped there."""
+    """One look at one turn, in words: how far it came, and why it stopped there.
+
+    `tokens` are those of the correction, one weight each once it is weighed; `after` is what the
+    resumed rollout saw and said behind it.
+    """
 
     step: int
     task: str
@@ -53,6 +57,8 @@ class TurnRepaired:
     correction: str = ""
     verdicts: Sequence[str] = ()
     tokens: Sequence[str] = ()
+    draft_tokens: Sequence[str] = ()
+    after: str = ""
     perplexity: float | None = None
     gates: Sequence[str] = ()
     threshold: float | None = None

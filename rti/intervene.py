@@ -345,14 +345,14 @@ class _Attempt:
         if rollout.success:
             # Every correction that the successful rollout went through helped to make it.
             self.records = [
-                evolve(r, stage=stage, reason=reason, outcome=rollout.outcome)
+                evolve(r, stage=stage, reason=reason, outcome=rollout.outcome, resumed=rollout)
                 if r.weights is not None
                 else r
                 for r in self.records
             ]
             return
         self.records = [
-            evolve(r, stage=stage, reason=reason, outcome=rollout.outcome)
+            evolve(r, stage=stage, reason=reason, outcome=rollout.outcome, resumed=rollout)
             if r.weights is not None and r.outcome is None
             else r
             for r in self.records

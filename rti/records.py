@@ -40,6 +40,8 @@ def repaired_turn(record: Intervention, step: int, renderer: Renderer) -> TurnRe
         correction=decode(correction.completion_ids) if correction else "",
         verdicts=[_verdict(v) for v in record.verdicts],
         tokens=[decode([i]) for i in correction.completion_ids] if correction else (),
+        draft_tokens=[decode([i]) for i in draft.completion_ids] if draft else (),
+        after=_after(record, renderer),
         perplexity=_perplexity(record.rollout_logprobs) if record.rollout_logprobs else None,
         gates=[_decision(d) for d in gated],
         threshold=gated[0].threshold if gated else None,
@@ -48,6 +50,18 @@ def repaired_turn(record: Intervention, step: int, renderer: Renderer) -> TurnRe
         trained=record.trained,
         provenance=asdict(correction.provenance) if correction else {},
     )
+
+
+def _after(record: Intervention, renderer: Renderer) -> str:
+    """What came back to the correction, and the rollout's turns from there on."""
+    if record.resumed is None or record.draft is None:
+        return ""
+    parts: list[str] = []
+    for turn in record.resumed.turns[record.draft.index :]:
+        if turn.index > record.draft.index:
+            parts.append(renderer.decode(turn.completion_ids))
+        parts += [f"[{m.role}] {m.content}" for m in turn.observations or ()]
+    return "\n".join(parts)
 
 
 def _perplexity(logprobs_T: Floats) -> float:

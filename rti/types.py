@@ -253,6 +253,7 @@ class Intervention:
     have told too much), "uncorrected" (no correction), "rejected" (by a Verifier), "gated"
     (stopped by a gate), "unforkable", "faulted" (infrastructure), "failed" (resumed, but without
     success), "succeeded". `trained` is set when the repaired rollout entered the group.
+    `resumed` is the rollout that went on from the correction, successful or not.
     """
 
     task: Task
@@ -271,6 +272,7 @@ class Intervention:
     weights: Floats | None = field(default=None, repr=False)
     outcome: float | None = None
     trained: bool = False
+    resumed: Rollout | None = field(default=None, repr=False)
 
 
 @frozen

@@ -40,6 +40,7 @@ from rti import (
 from rti.collect import funnel
 from rti.intervene import Repairer, Scope
 from rti.ops import calibration_weights, perplexity
+from rti.records import repaired_turn
 from rti_grpo import CalibrationWeighter, PerplexityGate
 
 KEY = RequestKey(seed=1, step=4, task="x", rollout=3)
@@ -128,6 +129,19 @@ def test_succeeded(desk):
     assert desk.renderer.extends(first.prompt_ids + first.completion_ids, second.prompt_ids)
     assert draft.rollout.outcome == 0.0
     assert desk.environment.log.count("fork") == 1
+
+
+def test_a_reader_is_told_what_followed_the_correction(desk):
+    repaired, [record], _ = desk.repair()
+    assert record.resumed.turns == repaired.turns
+    told = repaired_turn(record, 3, desk.renderer)
+    assert told.after == f"[tool] user did it code {desk.code}\nall set . close {desk.code} <e>"
+    assert (" ".join(told.draft_tokens), " ".join(told.tokens)) == (desk.wrong, desk.right)
+    assert len(told.weights) == len(told.tokens)
+    failed = desk.repair(corrector=Writes(desk.renderer, "sorry . transfer <e>"))[1][0]
+    assert (failed.stage, failed.resumed.success) == ("failed", False)
+    unheard = desk.repair(validator=FlagsTurns([]), corrector=None)[1][0]
+    assert repaired_turn(unheard, 3, desk.renderer).after == ""
 
 
 def test_unflagged(desk):
