@@ -184,8 +184,11 @@ class PocketSession:
         facts: dict[str, Any] = {}
         if task.desk:
             facts["handoff"] = {"tools": ["transfer"], "allowed": task.family == "A3"}
+            facts["directions"] = {"foreign-tool": "ask user to run {tool}"}
         elif task.family != "B2":
             facts["exact_match"] = {"name": task.name, "search": ["search"], "commit": ["route"]}
+            again = f"must search {task.name} in {task.city}"
+            facts["directions"] = {"no-exact-match": again}
         return Evidence(task.rubric, facts)
 
     def privileged(self) -> Privileged:

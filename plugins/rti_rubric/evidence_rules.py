@@ -4,6 +4,7 @@
                          "hint": "Settle the calling setup before you go on."}]
     facts["exact_match"] = {"name": "东涌广场", "search": ["find_place"], "commit": ["navigate"]}
     facts["handoff"] = {"tools": ["transfer_to_human_agents"], "allowed": False}
+    facts["directions"] = {"no-exact-match": "Search again, this time with the city."}
 
 `rubrics`: what success needs, and whether the rollout met it. `by_turn` is the index of the turn
 that should have settled it or that spoiled it; a rubric without one blames no turn. `hint`, if
@@ -11,6 +12,8 @@ given, becomes the direction: it reaches the Corrector, so it must not tell the 
 `exact_match`: the name that the user asked for, the tools that look it up, and those that commit to
 one result. Declare it only where nothing but an exact match succeeds.
 `handoff`: the tools that give the case away, and whether the task can succeed that way.
+`directions`: by kind of diagnosis, how this environment words the direction (`{tool}` in that of
+foreign-tool is the tool). It reaches the Corrector, so it must not tell the answer either.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rti import Diagnosis, Evidence, History, Message, PluginError, Turn
-from rti_rubric.rules import rule
+from rti_rubric.rules import rule, worded
 
 
 @rule("unmet-rubric")
@@ -68,8 +71,12 @@ def no_exact_match(turn: Turn, history: History, evidence: Evidence) -> Diagnosi
     return Diagnosis(
         True,
         "no-exact-match",
-        "No result bears exactly the name that the user asked for: take none of them, search again "
-        "with more of what the user said, or ask.",
+        worded(
+            evidence,
+            "no-exact-match",
+            "No result bears exactly the name that the user asked for: take none of them, search "
+            "again with more of what the user said, or ask.",
+        ),
     )
 
 
@@ -87,7 +94,11 @@ def premature_handoff(turn: Turn, history: History, evidence: Evidence) -> Diagn
     return Diagnosis(
         True,
         "premature-handoff",
-        "Do not hand over: it can be solved from here. Take the next step that is still open.",
+        worded(
+            evidence,
+            "premature-handoff",
+            "Do not hand over: it can be solved from here. Take the next step that is still open.",
+        ),
     )
 
 

@@ -43,6 +43,24 @@ def rule(name: str) -> Callable[[Rule], Rule]:
     return register
 
 
+def worded(evidence: Evidence, kind: str, words: str) -> str:
+    """The direction of a rule: as the environment words it, else `words`.
+
+    `facts["directions"]` maps kinds of diagnosis to directions in the language of an environment
+    whose policy would not understand English prose.
+
+    Raises:
+        PluginError: `directions` is no mapping from names to texts.
+    """
+    own = evidence.facts.get("directions", {})
+    if not isinstance(own, Mapping) or not isinstance(own.get(kind, ""), str):
+        raise PluginError(
+            "[validator] rubric: the environment's evidence.facts['directions'] must map kinds of "
+            f"diagnosis to texts, not {own!r}. Put it right there."
+        )
+    return str(own.get(kind) or words)
+
+
 @rule("foreign-tool")
 def foreign_tool(turn: Turn, history: History, evidence: Evidence) -> Diagnosis | None:
     """A failed call of a tool that is the user's, or that is on no list.
@@ -64,8 +82,12 @@ def foreign_tool(turn: Turn, history: History, evidence: Evidence) -> Diagnosis 
                 return Diagnosis(
                     True,
                     "foreign-tool",
-                    f"{name} is on the user's side and cannot be called from here: ask the user "
-                    "to run it and to report the result.",
+                    worded(
+                        evidence,
+                        "foreign-tool",
+                        "{tool} is on the user's side and cannot be called from here: ask the "
+                        "user to run it and to report the result.",
+                    ).replace("{tool}", name),
                 )
         if call.name not in owners:
             return Diagnosis(

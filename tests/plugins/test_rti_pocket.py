@@ -208,7 +208,10 @@ def test_the_two_stories():
     assert (seen[0][1], score) == (f"exact {p.name} id {p.gold}", 1.0)
     assert session.privileged() == Privileged((p.gold,))
     exact = {"name": p.name, "search": ["search"], "commit": ["route"]}
-    assert session.evidence(0) == Evidence(p.rubric, {"exact_match": exact})
+    directions = {"no-exact-match": f"must search {p.name} in {p.city}"}
+    assert session.evidence(0) == Evidence(
+        p.rubric, {"exact_match": exact, "directions": directions}
+    )
     assert p.gold in p.rubric  # on purpose: leaks_by_design
     assert environment.leaks_by_design
 

@@ -126,6 +126,27 @@ def test_a_handoff_is_flagged_only_where_it_cannot_succeed() -> None:
     assert not judge(away, history(), {}).harmful
 
 
+def test_an_environment_may_word_the_directions() -> None:
+    handoff = {"tools": ["transfer"], "allowed": False}
+    facts = EXACT | {"handoff": handoff, "directions": {"no-exact-match": "must search by city"}}
+    assert judge(turn(FIRST), history(*searched(PLACES)), facts).direction == "must search by city"
+    away = judge(turn(ToolCall("transfer")), history(), facts)
+    assert away.direction.startswith("Do not hand over")
+
+
+def test_the_direction_about_a_users_tool_names_it() -> None:
+    called = ToolCall("call", {"value": "reset {x}"}, "0")
+    refused = Message("tool", "denied", tool_call_id="0", error=True)
+    drawn = Turn(
+        0, (1,), (2,), (-0.5,), Message("assistant", "", tool_calls=(called,)),
+        observations=(refused,),
+    )  # fmt: skip
+    known = History((), (1,), (Tool("call"), Tool("reset {x}", owner="user")))
+    facts = {"directions": {"foreign-tool": "ask user to run {tool}"}}
+    assert judge(drawn, known, facts).direction == "ask user to run reset {x}"
+    assert judge(drawn, known, {}).direction.startswith("reset {x} is on the user's side")
+
+
 @pytest.mark.parametrize(
     "facts",
     [
@@ -136,6 +157,8 @@ def test_a_handoff_is_flagged_only_where_it_cannot_succeed() -> None:
         {"exact_match": {"name": "东涌广场", "search": "find_place", "commit": []}},
         {"handoff": {"tools": ["transfer"]}},
         {"handoff": {"tools": "transfer", "allowed": False}},
+        {"directions": "search again"} | EXACT,
+        {"directions": {"no-exact-match": 7}} | EXACT,
     ],
 )
 def test_facts_of_another_form_name_the_environment(facts: Mapping[str, Any]) -> None:
