@@ -259,3 +259,96 @@ def test_text_is_shown_as_it_is(capsys, clock):
         capsys, reporter, step(0, "[bold]no[/bold] [rollout] :smile:")
     )
     assert shown(capsys, reporter, SimpleNamespace(step=1)) == ""  # an event it does not know
+
+
+def test_a_climbing_share_of_made_up_ids_is_told_once(capsys, clock):
+    reporter = ConsoleReporter(quiet=True)
+    shares = [0.0] * 8 + [0.6] * 8
+    out = shown(
+        capsys, reporter, RunStarted("x", 16, 0, 0),
+        *(step(n, made_up=s, made_up_values=40.0) for n, s in enumerate(shares)),
+    )  # fmt: skip
+    [warning] = [line for line in out.splitlines() if line.startswith("warning:")]
+    assert "look at [verifier] and [veto]" in warning
+    level = ConsoleReporter(quiet=True)
+    out = shown(capsys, level, *(step(n, made_up=0.3, made_up_values=40.0) for n in range(20)))
+    assert out == ""
+
+
+# --- on a terminal ----------------------------------------------------------------------------
+
+
+def terminal(monkeypatch, width=100):
+    """A console that believes itself a terminal, and what is written to it."""
+    import io
+
+    import rich.console
+
+    file, real = io.StringIO(), rich.console.Console
+
+    def made(**options):
+        return real(file=file, force_terminal=True, width=width, _environ={}, **options)
+
+    monkeypatch.setattr(rich.console, "Console", made)
+    return file
+
+
+@pytest.mark.parametrize("width", [40, 80, 160])
+def test_a_live_bar_shows_the_step_and_lines_stay_above_it(monkeypatch, clock, width):
+    file = terminal(monkeypatch, width)
+    reporter = ConsoleReporter()
+    reporter.report(RunStarted("runs/x", 4, 0, 7))
+    clock.at = 2.0
+    reporter.report(step(0, groups_with_signal=2.0))
+    assert "1/4" in file.getvalue()
+    assert "2 of 4 groups give signal" not in file.getvalue()
+    reporter.report(step(1, "No signal: [bold]3[/bold] of 4 groups all failed."))
+    reporter.report(
+        step(2, "1 of 4 groups gives signal. 2 rollouts dropped.", groups_with_signal=1.0)
+    )
+    reporter.report(Evaluated(3, 3, {"pass@1": 0.5}))
+    reporter.report(RunEnded(4, "done", 1.5, 99.0))
+    text = file.getvalue()
+    assert "step 2: No signal: [bold]3[/bold] of 4" in text
+    assert "2 rollouts dropped" in text
+    assert "eval after step 3" in text
+    assert text.rstrip().endswith("done after 4 steps, 2 s, 99 tokens")
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1  # the cursor is back
+
+
+def test_closing_early_gives_the_terminal_back(monkeypatch, clock):
+    file = terminal(monkeypatch)
+    reporter = ConsoleReporter()
+    reporter.report(RunStarted("runs/x", 4, 0, 7))
+    reporter.close()
+    reporter.close()
+    assert file.getvalue().count("\x1b[?25h") == 1
+
+
+def test_in_a_real_terminal(pocket_toml):
+    """Through a pseudo-terminal, as a person would run it."""
+    import os
+    import pty
+    import sys
+
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.environ.update(OMP_NUM_THREADS="1", TERM="xterm", COLUMNS="120")
+        words = ["-m", "rti", "train", str(pocket_toml), "--set", "run.steps=2"]
+        words += ["--set", 'reporter.use=["console"]']
+        os.execv(sys.executable, [sys.executable, *words])
+    seen = b""
+    while True:
+        try:
+            part = os.read(fd, 4096)
+        except OSError:
+            break
+        if not part:
+            break
+        seen += part
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    text = seen.decode()
+    assert "2/2" in text
+    assert "done after 2 steps" in text
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h")
