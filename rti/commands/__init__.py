@@ -28,6 +28,9 @@ BUILT_IN: Mapping[str, BuiltIn] = {
         "rti.commands.intervene:configure", "show interventions on a task, without training"
     ),
     "doctor": BuiltIn("rti.commands.doctor:configure", "check a run before it runs"),
+    "compare": BuiltIn(
+        "rti.commands.compare:configure", "run arms × seeds and print a table with intervals"
+    ),
     "plugins": BuiltIn("rti.commands.plugins:configure", "list plug-ins and their options"),
 }
 """The commands that come with `rti`, in the order that `rti --help` shows them."""

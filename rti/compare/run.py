@@ -1,0 +1,166 @@
+"""A whole compare: what is to be done, doing it, and the record of what came out."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from rti.checkpoint import write_text
+from rti.compare.cells import Cell, cells_of, resolved
+from rti.compare.output import as_csv, markdown
+from rti.compare.preparing import Preparation, mark, preparations, prepared
+from rti.compare.schedule import Job, run_jobs
+from rti.compare.services import Services
+from rti.compare.spec import Spec
+from rti.compare.summary import record
+from rti.engine import versions
+from rti.errors import ConfigError, RunError
+from rti.registry import Registry
+
+RESULT = "compare"
+LOCK = "compare.lock"
+
+
+@frozen
+class Plan:
+    """The cells and preparations of a compare, with what is done already."""
+
+    spec: Spec
+    registry: Registry
+    cells: tuple[Cell, ...]
+    preparations: tuple[Preparation, ...]
+    done: frozenset[str]
+    """Names of what is done."""
+
+
+def plan(spec: Spec, registry: Registry, rerun: Sequence[str] = ()) -> Plan:
+    """What there is to do. Runs of the arms in `rerun` are thrown away.
+
+    Raises:
+        ConfigError: for a bad recipe or option of any arm, an arm in `rerun` that is none, or a
+            stored run of another config.
+    """
+    for name in rerun:
+        if name not in spec.arms:
+            raise ConfigError(f"--rerun {name}: there is no such arm in {spec.file}.")
+        for seed in spec.seeds_of(name):
+            shutil.rmtree(Path(spec.out) / f"{name}-{seed}", ignore_errors=True)
+    cells, before = cells_of(spec, registry), preparations(spec)
+    marks = prepared(spec)
+    done = {p.name for p in before if p.words in marks} | {c.name for c in cells if c.done}
+    return Plan(spec, registry, tuple(cells), tuple(before), frozenset(done))
+
+
+def carry_out(made: Plan, at_once: int, tell: Callable[[Sequence[Job]], None]) -> dict[str, Any]:
+    """Run what is not done yet, and return the record. It is written after every finished run.
+
+    Raises:
+        RunError: when something failed; the rest was finished first.
+        ConfigError: when another compare is at work in the same folder.
+    """
+    spec, services = made.spec, Services(made.spec)
+    with _alone(Path(spec.out)):
+        jobs = list(_jobs(made, services))
+        try:
+            failed = run_jobs(jobs, at_once, set(made.done), tell)
+        finally:
+            services.close()
+        found = write(made)
+    if failed:
+        raise RunError(
+            f"{len(failed)} of {len(jobs)} failed; the others are done, and the next `rti compare` "
+            "goes on from there.\n" + "\n".join(f"{j.name} {j.failure}" for j in failed)
+        )
+    return found
+
+
+def write(made: Plan) -> dict[str, Any]:
+    """Write compare.json, compare.csv and compare.md of the runs that are done."""
+    spec, place = made.spec, Path(made.spec.out)
+    first = {name: next(c for c in made.cells if c.arm == name) for name in spec.arms}
+    config = {
+        **spec.source,
+        "resolved": {name: resolved(cell, made.registry) for name, cell in first.items()},
+    }
+    found = record(spec, made.cells, {"config": config, "versions": versions()})
+    found["seconds"] = math.fsum(row["seconds"] for row in found["cells"].values())
+    save(found, place / RESULT)
+    return found
+
+
+def save(found: dict[str, Any], stem: Path) -> None:
+    """Write the record as STEM.json, STEM.csv and STEM.md, each atomically."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(_strict(found), indent=1, allow_nan=False) + "\n"
+    write_text(stem.with_name(f"{stem.name}.json"), text)
+    write_text(stem.with_name(f"{stem.name}.csv"), as_csv(found))
+    write_text(stem.with_name(f"{stem.name}.md"), markdown(found))
+
+
+def _jobs(made: Plan, services: Services) -> Iterator[Job]:
+    """Preparations and runs that are not done, seed after seed."""
+    place = Path(made.spec.out)
+    before = {c.name: _prepared_for(c, made.preparations) for c in made.cells}
+    begun: set[str] = set()
+    by_name = {c.name: c for c in made.cells}
+    for cell in made.cells:
+        if cell.name in made.done:
+            continue
+        for p in made.preparations:
+            if p.name in before[cell.name] and p.name not in made.done | begun:
+                begun.add(p.name)
+                yield Job(
+                    p.name, partial(list, p.words), place / f"{p.name}.log",
+                    finished=partial(mark, made.spec, p.words),
+                )  # fmt: skip
+        waits = (*before[cell.name], *([cell.after] if cell.after else ()))
+        yield Job(
+            cell.name, partial(_words, cell, by_name.get(cell.after), services), cell.log, waits,
+            partial(write, made),
+        )  # fmt: skip
+
+
+def _words(cell: Cell, other: Cell | None, services: Services) -> list[str]:
+    ports = services.need(cell.services)
+    return cell.words(ports, other.tokens if other is not None else 0)
+
+
+def _prepared_for(cell: Cell, before: Sequence[Preparation]) -> tuple[str, ...]:
+    return tuple(p.name for p in before if p.seed in (None, cell.seed))
+
+
+@contextmanager
+def _alone(place: Path) -> Iterator[None]:
+    """Two compares in one folder would write into each other's runs."""
+    import fcntl
+
+    place.mkdir(parents=True, exist_ok=True)
+    with (place / LOCK).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ConfigError(
+                f"[compare] out = {str(place)!r}: another rti compare is at work there. Wait for "
+                "it, or choose another folder."
+            ) from error
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
+def _strict(value: Any) -> Any:
+    """NaN and infinities (δ = inf, say) as null and text: strict JSON knows neither."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    if isinstance(value, dict):
+        return {str(k): _strict(v) for k, v in value.items()}
+    return [_strict(v) for v in value] if isinstance(value, list | tuple) else value

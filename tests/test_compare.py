@@ -1,0 +1,355 @@
+"""`rti compare`: real small runs, killed, continued, broken; and what becomes of their numbers."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import POCKET
+
+pytest.importorskip("torch", reason="needs the extra hf")
+
+from rti.cli import main
+
+SEEDS = (1, 2)
+SMALL = """
+[compare]
+base = "base.toml"
+seeds = [1, 2]
+out = "{out}"
+baseline = "grpo"
+groups = {{ hard = ["AH", "BH"], easy = ["A1", "A3"] }}
+set = ["run.steps=2", "eval.every=2", "eval.trials=2", "environment.test_tasks=2",
+       "checkpoint.every=1"]
+{more}
+[arms.grpo]
+set = ["trigger.use=never"]
+
+[arms.equal]
+set = ["trigger.use=never"]
+tokens_of = "rti"
+seeds = [1]
+
+[arms.rti]
+"""
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+
+@pytest.fixture
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def small(folder: Path, out: str = "out", more: str = "", text: str = SMALL) -> Path:
+    (folder / "base.toml").write_text(POCKET, encoding="utf-8")
+    file = folder / "small.toml"
+    file.write_text(text.format(out=folder / out, more=more), encoding="utf-8")
+    return file
+
+
+def read(out: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((out / "compare.json").read_text(encoding="utf-8"))
+    return found
+
+
+def lasting(out: Path) -> Any:
+    """The record without what may differ between two machines' clocks and places."""
+    text = (out / "compare.json").read_text(encoding="utf-8").replace(str(out), "OUT")
+
+    def strip(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {k: strip(v) for k, v in value.items() if k != "seconds"}
+        return [strip(v) for v in value] if isinstance(value, list) else value
+
+    return strip(json.loads(text))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An unbroken compare."""
+    folder = tmp_path_factory.mktemp("whole")
+    assert main(["compare", str(small(folder)), "--save", str(folder / "saved")]) == 0
+    return folder
+
+
+# --- what comes out -----------------------------------------------------------------------------
+
+
+def test_every_cell_is_a_run_of_its_own_and_enters_the_record(whole: Path) -> None:
+    found = read(whole / "out")
+    assert list(found["cells"]) == ["grpo-1", "rti-1", "equal-1", "grpo-2", "rti-2"]
+    for name, cell in found["cells"].items():
+        assert (whole / "out" / name / "events.jsonl").is_file()
+        assert [step for step, _ in cell["curve"]][:2] == [0, 2]
+        assert cell["metrics"]["pass@1"] == cell["curve"][-1][1]
+    assert found["arms"]["rti"]["seeds"] == [1, 2]
+    assert found["arms"]["equal"]["planned"] == [1]
+    assert found["paired"].keys() == {"equal-grpo", "rti-grpo"}
+    assert found["config"]["resolved"]["grpo"]["trigger"]["use"] == "never"
+    assert found["versions"]["rti-rl"]
+
+
+def test_groups_of_families_weigh_their_tasks(whole: Path) -> None:
+    cell = read(whole / "out")["cells"]["rti-1"]
+    lines = (whole / "out" / "rti-1" / "events.jsonl").read_text(encoding="utf-8").splitlines()
+    last = [e for e in map(json.loads, lines) if e["event"] == "Evaluated"][-1]
+    families = last["families"]
+    for group, names in (("", ("AH", "BH")), ("easy/", ("A1", "A3"))):
+        mean = sum(families[n]["pass@1"] for n in names) / 2
+        assert cell["metrics"][f"{group}pass@1"] == pytest.approx(mean)
+    assert cell["metrics"]["all/pass@1"] == last["metrics"]["pass@1"]
+
+
+def test_equal_tokens_are_those_of_the_other_arm(whole: Path) -> None:
+    cells = read(whole / "out")["cells"]
+    budget, spent = cells["rti-1"]["tokens"], cells["equal-1"]["tokens"]
+    assert spent >= budget
+    assert cells["equal-1"]["steps"] > 2 or spent < 2 * budget
+
+
+def test_json_csv_and_markdown_say_the_same(whole: Path) -> None:
+    found = read(whole / "out")
+    rows = list(csv.DictReader((whole / "out" / "compare.csv").open(encoding="utf-8")))
+    assert [f"{r['arm']}-{r['seed']}" for r in rows] == list(found["cells"])
+    for row in rows:
+        cell = found["cells"][f"{row['arm']}-{row['seed']}"]
+        assert float(row["pass@1"]) == cell["metrics"]["pass@1"]
+    text = (whole / "out" / "compare.md").read_text(encoding="utf-8")
+    assert f"| rti | 2 | {found['arms']['rti']['pass@1']['mean']:.3f} ± " in text
+    assert "Student's t" in text
+    saved = whole / "saved" / "small.json"
+    assert json.loads(saved.read_text(encoding="utf-8")) == found
+
+
+def test_finished_runs_are_not_run_again(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {p: p.stat().st_mtime_ns for p in (whole / "out").glob("*/events.jsonl")}
+    assert main(["compare", str(whole / "small.toml"), "--dry-run"]) == 0
+    assert "5 of 5 runs are done." in capsys.readouterr().out
+    assert main(["compare", str(whole / "small.toml")]) == 0
+    assert {p: p.stat().st_mtime_ns for p in before} == before
+
+
+def test_a_killed_compare_goes_on_and_ends_as_an_unbroken_one(whole: Path, tmp_path: Path) -> None:
+    file, out = small(tmp_path), tmp_path / "out"
+    command = [sys.executable, "-m", "rti", "compare", str(file), "--jobs", "2"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    end = time.monotonic() + 120
+    while not (out / "compare.json").is_file():  # the first run is done, others are under way
+        assert process.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    finished = {p: p.stat().st_mtime_ns for p in out.glob("*/events.jsonl") if ended(p)}
+    assert 0 < len(finished) < 5
+    assert main(["compare", str(file)]) == 0
+    assert {p: p.stat().st_mtime_ns for p in finished} == finished
+    assert lasting(out) == lasting(whole / "out") | {"config": lasting(out)["config"]}
+
+
+def ended(path: Path) -> bool:
+    return '"event": "RunEnded"' in path.read_text(encoding="utf-8")
+
+
+# --- what goes wrong ----------------------------------------------------------------------------
+
+
+def test_another_config_than_the_stored_runs_is_an_error(
+    whole: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (whole / "small.toml").read_text(encoding="utf-8")
+    other = whole / "other.toml"
+    other.write_text(text.replace("[arms.rti]", '[arms.rti]\nset = ["gate.delta=3"]'))
+    assert main(["compare", str(other)]) == 2
+    said = capsys.readouterr().err
+    assert "rti-1 holds a run of another config: [gate] was" in said
+    assert "--rerun rti" in said
+
+
+BAD = [
+    ('[compare]\nsede = [1]\n[arms.a]\n', "[compare] has no 'sede'", "Did you mean 'seeds'?"),
+    ('[compare]\nseeds = [1, 1]\n[arms.a]\n', "[compare] seeds = [1, 1]", "different"),
+    ('[compare]\nseeds = []\n[arms.a]\n', "[compare] seeds = []", "whole numbers"),
+    ("[arms.a]\n", "[compare]: must be a table", ""),
+    ("{head}[arms.b]\n", "[compare] baseline: there is no 'a'", "There are: b"),
+    ("{head}[arms.a]\nrecipee = 'x'\n", "[arms.a] has no 'recipee'", "Did you mean 'recipe'?"),
+    ("{head}[arms.a]\ntokens_of = 'b'\n", "[arms.a] tokens_of: there is no 'b'", ""),
+    ("{head}[arms.a]\nservices = ['t']\n", "[arms.a] services: there is no 't'", ""),
+    ("{head}[arms.a]\nset = ['gate.delat=3']\n", "[arms.a]", "delat"),
+    ("{head}[arms.a]\nset = 'x'\n", "[arms.a] set = 'x'", "list of texts"),
+    ("{head}[arms.a]\nrecipe = 'none.toml'\n", "[arms.a]", "none.toml"),
+    ("{head}[arms.a]\n[arms.'../x']\n", "'../x' names a folder", ""),
+    ("{head}[services.t]\ncommand = ['x']\nready = 'ftp://x'\n[arms.a]\n", "ready = 'ftp://x'", ""),
+    ("not toml", "no TOML", ""),
+]  # fmt: skip
+HEAD = '[compare]\nbase = "base.toml"\nseeds = [1]\nout = "{out}"\nbaseline = "a"\n'
+
+
+@pytest.mark.parametrize(("text", "where", "way_out"), BAD)
+def test_bad_files_are_told_before_anything_runs(
+    text: str, where: str, way_out: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "base.toml").write_text(POCKET, encoding="utf-8")
+    file = tmp_path / "bad.toml"
+    file.write_text(text.replace("{head}", HEAD.replace("{out}", str(tmp_path / "out"))))
+    assert main(["compare", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert where in said
+    assert way_out in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "nowhere.toml"]) == 2
+    assert "nowhere.toml: No such file" in capsys.readouterr().err
+
+
+FAILING = """
+[compare]
+base = "base.toml"
+seeds = [1]
+out = "{out}"
+baseline = "good"
+set = ["run.steps=1", "eval.every=1", "eval.trials=1", "environment.test_tasks=1",
+       "rollout.families={{AH = 1}}"]
+{more}
+[arms.broken]
+set = ["model.path=nowhere"]
+
+[arms.good]
+
+[arms.after]
+tokens_of = "broken"
+
+[arms.served]
+services = ["never"]
+
+[services.never]
+command = ["plugins"]
+ready = "http://127.0.0.1:{{port}}/"
+"""
+
+
+def test_what_fails_is_named_and_the_rest_is_finished(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = small(tmp_path, text=FAILING)
+    assert main(["compare", str(file)]) == 1
+    said = capsys.readouterr().err
+    assert "3 of 4 failed" in said
+    assert "broken-1 ended with exit code 2: see" in said
+    assert "[model] path = 'nowhere'" in said
+    assert "after-1 not begun: broken-1 failed" in said
+    assert "[services.never] ended with exit code 0 before it answered" in said
+    assert list(read(tmp_path / "out")["cells"]) == ["good-1"]
+    text = (tmp_path / "out" / "compare.md").read_text(encoding="utf-8")
+    assert "| broken | 0 of 1 |" in text
+
+
+def test_a_service_that_never_answers_is_given_up_and_stopped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = FAILING.replace('["plugins"]', '["pocket", "serve"]') + "timeout_s = 0.5\n"
+    text = text.replace("[arms.broken]", "[arms.x]").replace('set = ["model.path=nowhere"]', "")
+    text = text.replace('[arms.after]\ntokens_of = "broken"', "")
+    file = small(tmp_path, text=text.replace("[arms.x]\n", ""))
+    assert main(["compare", str(file)]) == 1
+    assert "did not answer at http://127.0.0.1:" in capsys.readouterr().err
+    assert not list(processes("pocket", "serve"))
+
+
+def test_a_service_serves_while_arms_need_it_and_no_longer(tmp_path: Path) -> None:
+    text = FAILING.replace(
+        'command = ["plugins"]', 'command = ["pocket", "serve", "--port", "{{port}}"]'
+    ).replace("{{port}}/", "{{port}}/v1/models")
+    for name in ("broken", "after"):
+        start = text.index(f"[arms.{name}]")
+        text = text[:start] + text[text.index("[arms.", start + 1) :]
+    text = text.replace(
+        'services = ["never"]',
+        'services = ["never"]\nset = ["corrector.use=teacher", '
+        '"teacher.base_url=http://127.0.0.1:{{never.port}}/v1"]',
+    )
+    file = small(tmp_path, text=text)
+    assert main(["compare", str(file)]) == 0
+    log = (tmp_path / "out" / "service-never.log").read_text(encoding="utf-8")
+    assert "serving" in log
+    resolved = (tmp_path / "out" / "served-1" / "config.toml").read_text(encoding="utf-8")
+    assert "never.port" not in resolved
+    assert not list(processes("pocket", "serve"))
+    assert main(["compare", str(file)]) == 0  # another port next time: still the same runs
+
+
+def processes(*words: str) -> list[int]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (folder / "cmdline").read_bytes().decode().split("\0")
+        except OSError:
+            continue
+        if "rti" in line and all(word in line for word in words) and parent(folder) == os.getpid():
+            found.append(int(folder.name))
+    return found
+
+
+def parent(folder: Path) -> int:
+    try:
+        return int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def test_preparations_run_once_and_anew_when_they_failed(tmp_path: Path) -> None:
+    words = ["pocket", "warm-start", "--seed", "{{seed}}", "--steps", "1"]
+    more = f"prepare = [{json.dumps([*words, '--out', '{{out}}/base-{{seed}}'])}]"
+    text = FAILING.replace("{more}", more).replace(
+        'set = ["run.steps=1"', 'set = ["model.path={{out}}/base-{{seed}}", "run.steps=1"'
+    )
+    start, end = text.index("[arms.broken]"), text.index("[arms.good]")
+    text = text[:start] + "[arms.good]\n"
+    file = small(tmp_path, text=text)
+    assert end
+    assert main(["compare", str(file)]) == 0
+    made = tmp_path / "out" / "base-1" / "model.safetensors"
+    first = made.stat().st_mtime_ns
+    shutil.rmtree(tmp_path / "out" / "good-1")
+    assert main(["compare", str(file)]) == 0
+    assert made.stat().st_mtime_ns == first
+    (tmp_path / "out" / "prepared.json").unlink()
+    shutil.rmtree(tmp_path / "out" / "good-1")
+    assert main(["compare", str(file)]) == 0
+    assert made.stat().st_mtime_ns > first
+
+
+def test_two_compares_in_one_folder_are_refused(
+    whole: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import fcntl
+
+    with (whole / "out" / "compare.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert main(["compare", str(whole / "small.toml")]) == 2
+    assert "another rti compare is at work there" in capsys.readouterr().err
+
+
+def test_rerun_throws_the_runs_of_one_arm_away(
+    whole: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", str(whole / "small.toml"), "--rerun", "nobody"]) == 2
+    assert "there is no such arm" in capsys.readouterr().err
+    before = (whole / "out" / "equal-1" / "events.jsonl").stat().st_mtime_ns
+    kept = (whole / "out" / "rti-1" / "events.jsonl").stat().st_mtime_ns
+    assert main(["compare", str(whole / "small.toml"), "--rerun", "equal"]) == 0
+    assert (whole / "out" / "equal-1" / "events.jsonl").stat().st_mtime_ns > before
+    assert (whole / "out" / "rti-1" / "events.jsonl").stat().st_mtime_ns == kept
