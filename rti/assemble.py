@@ -16,6 +16,7 @@ from rti.intervene import Repairer, Scope
 from rti.registry import Registry
 from rti.rollout import Actor, Limits
 from rti.scoring import TrainerScores, maybe
+from rti.teacher import local_teacher, needed
 from rti.types import Decision, Intervention
 
 
@@ -44,8 +45,8 @@ class Run:
         return self.collector.actor
 
     async def close(self) -> None:
-        """End what policy and roles have begun: servers, connections. Safe to call twice."""
-        for part in (self.policy, *self.collector.repairer.roles):
+        """End what policies and roles have begun: servers, connections. Safe to call twice."""
+        for part in (self.policy, self.collector.teacher, *self.collector.repairer.roles):
             await maybe(part, "close")
 
 
@@ -99,6 +100,7 @@ def assemble(config: Config, registry: Registry, trains: bool = True) -> Run:
         ),
         vetters=[(name, veto) for name, veto in vetoes if hasattr(veto, "vet")],
     )
+    teacher = local_teacher(config, registry, context, lambda theirs: evolve(actor, policy=theirs))
     collector = Collector(
         actor=actor,
         trigger=bind(build(config.trigger)),
@@ -108,6 +110,7 @@ def assemble(config: Config, registry: Registry, trains: bool = True) -> Run:
         group_size=config.rollout.group_size,
         repairs_per_group=config.repairs_per_group,
         compose=config.intervention.compose,
+        teacher=teacher if needed(objective) else None,
     )
     reporters = [bind(build(section)) for section in config.reporter] if trains else []
     return Run(

@@ -9,7 +9,7 @@ from attrs import define, evolve, field
 
 from rti.errors import NumericsError
 from rti.interfaces import Objective
-from rti.types import Batch, Group, Ids, Intervention, Provenance, Rollout, Sample, Span
+from rti.types import Batch, Floats, Group, Ids, Intervention, Provenance, Rollout, Sample, Span
 
 Extends = Callable[[Sequence[int], Sequence[int]], bool]
 
@@ -72,14 +72,16 @@ def build_batch(
 ) -> Batch:
     """Token advantages A_{i,t} = Â_i · w_{i,t} over agent tokens (DESIGN, step 9).
 
-    Groups whose advantages are all 0 carry no gradient and are left out: this filter runs here,
-    after intervention, and nowhere before. `metrics` gains `groups_with_signal`, `splits`,
-    `trained_tokens` and `corrected_tokens`.
+    Groups whose advantages are all 0 carry no gradient and are left out, unless the objective has
+    `every_group`: this filter runs here, after intervention, and nowhere before. `metrics` gains
+    `groups_with_signal` (those in the batch), `splits`, `trained_tokens`, `corrected_tokens` and
+    `demonstration_tokens`.
 
     Raises:
         NumericsError: when logprobs or weights do not match tokens, or advantages the group.
     """
     samples: list[Sample] = []
+    every_group = getattr(objective, "every_group", False)
     rollout_number = splits = with_signal = 0
     for number, group in enumerate(groups):
         advantages_G = objective.advantages(group) if group.rollouts else ()
@@ -88,7 +90,7 @@ def build_batch(
                 f"[objective] gave {len(advantages_G)} advantages for the "
                 f"{len(group.rollouts)} rollouts of task {group.task.id}"
             )
-        if not any(advantages_G):
+        if not group.rollouts or not (every_group or any(advantages_G)):
             continue
         with_signal += 1
         first = len(samples)
@@ -103,13 +105,26 @@ def build_batch(
         "groups_with_signal": float(with_signal),
         "splits": float(splits),
         "trained_tokens": float(sum(sum(s.loss_mask) for s in samples)),
-        "corrected_tokens": float(
-            sum(p.stop - p.start for s in samples for p in s.spans if p.provenance.kind != "policy")
-        ),
+        "corrected_tokens": float(_tokens_by(samples, "correction")),
+        "demonstration_tokens": float(_tokens_by(samples, "demonstration")),
     }
     return Batch(
         tuple(samples), policy_version, tuple(groups), tuple(interventions), counted, aux or {}
     )
+
+
+def demonstrations(samples: Sequence[Sample]) -> tuple[Floats, ...]:
+    """For each sample, 1 on the tokens that a teacher sampled and 0 on all others."""
+    flags = [[0.0] * len(sample.token_ids) for sample in samples]
+    for row, sample in zip(flags, samples, strict=True):
+        for span in sample.spans:
+            if span.provenance.kind == "demonstration":
+                row[span.start : span.stop] = [1.0] * (span.stop - span.start)
+    return tuple(map(tuple, flags))
+
+
+def _tokens_by(samples: Sequence[Sample], kind: str) -> int:
+    return sum(p.stop - p.start for s in samples for p in s.spans if p.provenance.kind == kind)
 
 
 def _sample(piece: _Piece, group: int, rollout: int, advantage: float) -> Sample:

@@ -157,7 +157,11 @@ class InterventionConfig:
 
 @frozen
 class TeacherConfig:
-    """The OpenAI-compatible endpoint of the roles with `use = "teacher"`, and their one budget."""
+    """A stronger model: behind an OpenAI-compatible endpoint, or in a local folder.
+
+    The endpoint, with one budget, is for the roles with `use = "teacher"`. The folder is for
+    objectives that learn from a teacher's rollouts or logprobs, such as `luffy` and `opd`.
+    """
 
     base_url: str = option(
         "", "Where it is, as in http://127.0.0.1:8000/v1; empty: OPENAI_BASE_URL.", anything
@@ -176,6 +180,15 @@ class TeacherConfig:
     )
     price_in: float = option(0.0, "Price of a million prompt tokens.", at_least(0), finite)
     price_out: float = option(0.0, "Price of a million reply tokens.", at_least(0), finite)
+    weights: str = option(
+        "",
+        "Local Hugging Face folder of a teacher with the policy's own vocabulary, or "
+        "package:folder; for objectives that need a teacher.",
+        anything,
+    )
+    demonstration_tries: int = option(
+        4, "Times the teacher of `weights` may play a task for one success.", at_least(1)
+    )
 
     def __attrs_post_init__(self) -> None:
         if self.max_cost and not (self.price_in or self.price_out):

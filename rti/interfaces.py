@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 class Context:
     """What a run lends to its plug-ins: policy, renderer, environment, seed.
 
-    `teacher` is the `[teacher]` section: the endpoint that roles played by a teacher share.
+    `teacher` is the `[teacher]` section: the endpoint that roles played by a teacher share, and the
+    folder of a teacher that objectives learn from.
     """
 
     seed: int
@@ -181,10 +182,14 @@ class Weighter(Protocol):
 class Trigger(Protocol):
     """Says whether a group is intervened on. Judged on raw outcomes, never on shaped rewards.
 
-    @frozen
-    class AllFailed:
-        def fires(self, group):
-            return group.all_failed
+    Optional: `resample(group) -> bool` drops a group as it was sampled, before anything is
+    repaired, and has one on a further task sampled in its place; it is asked in up to `rounds`
+    rounds a step, `rounds` being an int beside it.
+
+        @frozen
+        class AllFailed:
+            def fires(self, group):
+                return group.all_failed
     """
 
     def fires(self, group: Group) -> bool:
@@ -359,12 +364,37 @@ class Policy(Protocol):
 class Objective(Protocol):
     """What is maximised: group advantages, and a pure loss a token.
 
-    `needs` names what must be in `Batch.aux` ("reference", "teacher", "demonstrations").
+    What it wants to know beyond advantages and logprobs it names in `needs`. Each name is one
+    value a token and comes as a keyword of `token_loss`:
+
+    - "teacher": the logprob of the token under the teacher of `[teacher] weights`, at the rollout
+      prompt; the collector puts it into `Batch.aux`;
+    - "demonstrations": 1 on the tokens of a rollout that the teacher played, else 0. It also asks
+      for such rollouts: one joins each group in which the teacher succeeded, in place of one of the
+      policy's; the collector puts it into `Batch.aux`;
+    - "old": the logprob under the trainer's weights before the batch's first update; the trainer
+      computes it.
+
+    Optional: `every_group`, whether groups whose advantages are all 0 are trained on too.
+
+        @frozen
+        class Reinforce:
+            "No baseline, no clip."
+
+            needs = ()
+            aggregate = "token"
+            constant_length = 0
+
+            def advantages(self, group):
+                return group.outcomes_G
+
+            def token_loss(self, logprobs, rollout_logprobs, advantages):
+                return -(logprobs - rollout_logprobs).exp() * advantages
     """
 
     @property
     def needs(self) -> Sequence[str]:
-        """What the engine must put into `Batch.aux`."""
+        """Names of what `token_loss` takes beside its three tensors; () for nothing."""
         ...
 
     @property
@@ -381,8 +411,14 @@ class Objective(Protocol):
         """Â, one a rollout, from raw outcomes."""
         ...
 
-    def token_loss(self, logprobs: Any, rollout_logprobs: Any, advantages: Any) -> Any:
-        """Loss of each token: tensors of one shape in, one tensor of that shape out."""
+    def token_loss(
+        self, logprobs: Any, rollout_logprobs: Any, advantages: Any, **needs: Any
+    ) -> Any:
+        """Loss of each token: tensors of one shape in, one tensor of that shape out.
+
+        `needs` holds a tensor of that shape for each name in `self.needs`. The gradient flows
+        through `logprobs` alone.
+        """
         ...
 
 
@@ -395,7 +431,7 @@ class Trainer(Protocol):
     """
 
     def supports(self, objective: Objective) -> bool:
-        """Whether it can optimise this objective."""
+        """Whether it can optimise this objective: whether it knows all that it `needs`."""
         ...
 
     def step(self, batch: Batch) -> Mapping[str, float]:

@@ -101,9 +101,10 @@ class Provenance:
     """Where tokens came from. Every token that is trained on carries one.
 
     `template` is the hash of the role prompt template; `verdicts` are the verifiers that accepted.
+    A "demonstration" was sampled by a teacher that played the task by itself.
     """
 
-    kind: Literal["policy", "correction"] = "policy"
+    kind: Literal["policy", "correction", "demonstration"] = "policy"
     plugin: str = ""
     distribution: str = ""
     model: str = ""
@@ -119,7 +120,8 @@ class Turn:
         index: k, from 0.
         prompt_ids: h_k, the history as the policy saw it, in tokens.
         completion_ids: u_k, T tokens, the end-of-turn token included when it was sampled.
-        rollout_logprobs: T logprobs in nats of u_k under π_roll at h_k.
+        rollout_logprobs: T logprobs in nats of u_k under π_roll at h_k; 0 on a demonstration's
+            turns, where π_roll did not sample and its probability is set to 1.
         message: u_k parsed.
         policy_version: of the policy that sampled (or, for a correction, scored) this turn.
         finish: "stop" when an end-of-turn token was sampled, "length" when it ran out of room.
@@ -298,6 +300,11 @@ class Rollout:
         """Whether any of its turns is a correction."""
         return any(turn.corrected for turn in self.turns)
 
+    @property
+    def demonstration(self) -> bool:
+        """Whether a teacher played it."""
+        return any(turn.provenance.kind == "demonstration" for turn in self.turns)
+
 
 @frozen
 class Group:
@@ -361,8 +368,9 @@ class Batch:
     """What an engine trains on; an engine adapter only carries it.
 
     `rollout` numbers in the samples count rollouts over the whole batch: advantages and loss
-    denominators count rollouts, not samples. `aux` holds what an objective needs beyond this.
-    `notes` says in words what a reader of the step must know: faults, a budget that is spent.
+    denominators count rollouts, not samples. `aux` holds what an objective needs beyond this: by
+    name, for each sample one float a token (0 on tokens that are not trained). `notes` says in
+    words what a reader of the step must know: faults, a budget that is spent.
     """
 
     samples: tuple[Sample, ...] = field(repr=False)

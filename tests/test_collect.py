@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from attrs import define
+from attrs import define, evolve
 from fakes import (
     POCKET,
     AsksForTheFix,
@@ -20,7 +20,7 @@ from fakes import (
 )
 
 from rti import Diagnosis, InfrastructureError, NoCorrection, RunError
-from rti.collect import REACHED
+from rti.counting import REACHED
 from rti.ops import perplexity
 from rti.words import explain
 
@@ -309,6 +309,95 @@ def test_the_step_is_part_of_every_key(pocket):
         for step in (0, 1, 0)
     ]
     assert said[0] == said[2] != said[1]
+
+
+# --- groups sampled anew --------------------------------------------------------------------
+
+
+@pytest.fixture
+def resampling(repairing):
+    """A run that samples groups of one outcome anew: AH tasks all fail, A3 tasks all succeed."""
+
+    def build(rounds=2):
+        run = repairing("trigger.use=resample", f"trigger.rounds={rounds}")
+        easy = {t.id for t in run.environment.tasks("train") if t.family == "A3"}
+
+        def says(words, key):
+            """Half of an A3 task's rollouts call about, which is wrong, where its number is odd."""
+            mixed = key.task in easy and int(key.task.rpartition("-")[2]) % 2
+            if mixed and key.rollout % 2:
+                return "need t0 t1 . call t0 t1 <e>"
+            return closes_with_the_code(words, key)
+
+        run.collector.actor.policy.says = says
+        return run
+
+    return build
+
+
+def test_a_group_of_one_outcome_gives_its_place_to_another(resampling):
+    run = resampling()
+    fails, [solved, mixed] = of_family(run, "AH"), of_family(run, "A3", 2)
+    asked = []
+
+    def further(number):
+        asked.append(number)
+        return [[mixed, mixed, mixed], [fails[0]] * 3][number - 1]
+
+    work = run.collector.collect([*fails, mixed, solved], 0, 0, further)
+    batch = asyncio.run(work)
+    # Places keep their order; the second group stood from the start.
+    assert [g.task for g in batch.groups] == [mixed, mixed, mixed]
+    assert asked == [1]
+    m = batch.metrics
+    assert m["groups_resampled"] == 2
+    assert m["groups"] == 5  # whatever was sampled counts
+    assert (m["groups_all_failed"], m["groups_all_succeeded"]) == (1, 1)
+    assert m["rollouts"] == 20
+    assert m["pass@1"] == pytest.approx((0 + 4 + 3 * 2) / 20)
+    assert m["groups_with_signal"] == 3
+    assert m["groups_fired"] == 0
+    # Three times the same task: each its own draws.
+    assert [[r.index for r in g.rollouts] for g in batch.groups] == [
+        [4, 5, 6, 7], [0, 1, 2, 3], [8, 9, 10, 11]
+    ]  # fmt: skip
+    log = Counter(run.collector.actor.environment.log)
+    assert log["start"] == log["close"] == 20
+
+
+def test_after_the_last_round_a_group_stays_as_it_is(resampling):
+    run = resampling(rounds=2)
+    fails = of_family(run, "AH", 3)
+    rounds = []
+
+    def further(number):
+        rounds.append(number)
+        return [fails[number]]
+
+    batch = asyncio.run(run.collector.collect(fails[:1], 0, 0, further))
+    assert rounds == [1, 2]
+    assert [g.task for g in batch.groups] == [fails[2]]
+    assert batch.metrics["groups_resampled"] == 2
+    assert batch.metrics["groups_with_signal"] == 0
+    assert explain(batch).startswith("No signal: 3 of 3 groups all failed")
+
+
+def test_without_further_tasks_nothing_is_resampled(resampling):
+    run = resampling()
+    batch = collect(run.collector, of_family(run, "AH"))
+    assert [g.task for g in batch.groups] == of_family(run, "AH")
+    assert batch.metrics["groups_resampled"] == 0
+
+
+def test_faults_of_a_group_that_was_dropped_are_told(resampling):
+    run = resampling()
+    run.collector.actor.limits = evolve(run.collector.actor.limits, retries=0)
+    run.collector.actor.environment.trouble["start"] = [OSError("gone")]
+    fails, [_, mixed] = of_family(run, "AH"), of_family(run, "A3", 2)
+    batch = asyncio.run(run.collector.collect(fails, 0, 0, lambda number: [mixed]))
+    assert [g.faults for g in batch.groups] == [0]
+    assert batch.metrics["faults"] == 1
+    assert "1 rollouts dropped for infrastructure" in batch.notes[0]
 
 
 # --- what a reader must be told -------------------------------------------------------------

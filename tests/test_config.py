@@ -351,6 +351,8 @@ CORE = {
         timeout_s=st.floats(0, 1e9, exclude_min=True),
         max_cost=st.floats(0, 1e9),
         price_in=st.floats(0.1, 1e9),
+        weights=st.text(),
+        demonstration_tries=small,
     ),
     "eval": st.builds(
         EvalConfig,

@@ -59,6 +59,21 @@ def test_the_order_is_drawn_by_seed_and_each_lap_anew():
     assert lap(0, 1) != lap(1, 1)
 
 
+def test_tasks_of_resampling_have_an_order_of_their_own_in_each_round():
+    def tasks(step, number, seed=0, families=None):
+        return tasks_of_step(TASKS, step, seed, 4, families or {}, number)
+
+    assert tasks(2, 1) == tasks(2, 1)
+    drawn = [[t.id for step in range(3) for t in tasks(step, number)] for number in range(3)]
+    assert all(sorted(lap) == sorted(t.id for t in TASKS) for lap in drawn)  # 3 × 4 tasks
+    assert drawn[0] != drawn[1] != drawn[2] != drawn[0]
+    assert tasks(0, 1) != tasks(0, 1, seed=1)
+    # Each place keeps its family.
+    mixed = {"BH": 2, "AH": 1}
+    assert [t.family for t in tasks(5, 2, families=mixed)] == ["BH", "BH", "AH"]
+    assert tasks(5, 0, families=mixed) == tasks_of_step(TASKS, 5, 0, 4, mixed)
+
+
 def test_no_such_tasks_is_an_error():
     with pytest.raises(ConfigError, match=r"\[rollout\] families: no task is of family 'CX'"):
         tasks_of_step(TASKS, 0, 0, 1, {"CX": 1})
@@ -169,6 +184,20 @@ def test_resuming_is_bit_for_bit(build):
     again = go(build("halves", "run.steps=4"), resume=True)
     assert again == state
     assert files(halves, 4) == files(whole, 4)
+
+
+def test_a_run_that_resamples_draws_the_same_tasks_when_it_is_resumed(build):
+    options = ("trigger.use=resample", "rollout.max_new_tokens=20", "rollout.group_size=3")
+    go(build("whole", "run.steps=3", *options))
+    go(build("halves", "run.steps=2", *options))
+    go(build("halves", "run.steps=3", *options), resume=True)
+    whole, halves = (build(name).out for name in ("whole", "halves"))
+    assert files(halves, 3) == files(whole, 3) != {}
+    assert told(halves) == told(whole)
+    steps = [e["metrics"] for e in told(whole) if e["event"] == "StepDone"]
+    assert all(0 < m["groups_resampled"] <= 2 * 5 for m in steps)
+    assert all(m["groups"] == 5 + m["groups_resampled"] for m in steps)
+    assert all(m["rollouts"] == 3 * m["groups"] for m in steps)
 
 
 def test_resuming_without_a_checkpoint_begins_anew(build):

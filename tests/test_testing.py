@@ -170,6 +170,17 @@ def test_broken_triggers(fires: Any, says: str) -> None:
     breaks(lambda: check_trigger(Obj(fires=fires)), says)
 
 
+def test_what_a_trigger_resamples_is_checked_too() -> None:
+    def check(**changes: Any) -> None:
+        check_trigger(Obj(fires=lambda g: False, **changes), examples=12)
+
+    check(resample=lambda g: g.all_failed, rounds=1)
+    breaks(lambda: check(resample=lambda g: False), "rounds is None")
+    breaks(lambda: check(resample=lambda g: True, rounds=2), "resample on a group without rollouts")
+    first = {"resample": lambda g: bool(g.rollouts) and g.rollouts[0].success, "rounds": 1}
+    breaks(lambda: check(**first), "resample depends on the order")
+
+
 def centred(group: Group) -> tuple[float, ...]:
     outcomes = group.outcomes_G
     if len(set(outcomes)) == 1:
@@ -195,12 +206,29 @@ def objective(**changes: Any) -> Any:
 
 def test_a_sound_objective_passes() -> None:
     check_objective(objective())
+    seen = []
+
+    def told(n: Any, o: Any, a: Any, *, demonstrations: Any, teacher: Any) -> Any:
+        seen.append((set(demonstrations.flatten().tolist()), bool((teacher <= 0).all())))
+        return -n * a * demonstrations + teacher
+
+    needs = ("demonstrations", "teacher")
+    check_objective(objective(needs=needs, token_loss=told), examples=10)
+    assert set().union(*(flags for flags, _ in seen)) == {0.0, 1.0}
+    assert all(logprobs for _, logprobs in seen)
 
 
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
         ({"needs": "teacher"}, "needs must be a sequence of names"),
+        (
+            {
+                "needs": ("teacher",),
+                "token_loss": lambda n, o, a, teacher: -n * a * teacher.fill_(1.0),
+            },
+            "token_loss changed its inputs",
+        ),
         ({"aggregate": "mean"}, "aggregate is 'mean'"),
         ({"advantages": lambda g: (0.0,)}, "advantages gave 1 numbers for"),
         ({"advantages": lambda g: (float("inf"),) * len(g.rollouts)}, "not finite"),

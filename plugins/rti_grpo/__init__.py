@@ -8,7 +8,7 @@ from typing import Any
 from rti import hookimpl
 from rti_grpo.gate import PerplexityGate
 from rti_grpo.objective import Grpo
-from rti_grpo.triggers import AllFailed, Always, BelowRate, Never
+from rti_grpo.triggers import AllFailed, Always, BelowRate, Never, Resample
 from rti_grpo.weighters import CalibrationWeighter, NoWeighter
 
 __all__ = [
@@ -20,13 +20,20 @@ __all__ = [
     "Never",
     "NoWeighter",
     "PerplexityGate",
+    "Resample",
 ]
 
 
 @hookimpl
 def rti_triggers() -> Mapping[str, Any]:
     """Triggers by name."""
-    return {"all-failed": AllFailed, "never": Never, "always": Always, "below-rate": BelowRate}
+    return {
+        "all-failed": AllFailed,
+        "never": Never,
+        "always": Always,
+        "below-rate": BelowRate,
+        "resample": Resample,
+    }
 
 
 @hookimpl

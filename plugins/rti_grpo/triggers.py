@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from rti import Group, between, option
+from rti import Group, at_least, between, option
 
 
 @frozen
@@ -46,3 +46,23 @@ class BelowRate:
             return False
         successes = sum(rollout.success for rollout in group.rollouts)
         return successes / len(group.rollouts) < self.rate
+
+
+@frozen
+class Resample:
+    """Never fires, but has groups sampled anew that all failed or all succeeded.
+
+    DAPO's dynamic sampling (arXiv 2503.14476): such a group has no gradient, so its place is given
+    to one on a further task, and again to the next, for at most `rounds` rounds. What is still of
+    one outcome then stays, without a gradient. Dropped groups count in every metric of the step.
+    """
+
+    rounds: int = option(2, "Most rounds of further tasks a step.", at_least(1))
+
+    def fires(self, group: Group) -> bool:
+        """No."""
+        return False
+
+    def resample(self, group: Group) -> bool:
+        """Whether all its rollouts failed, or all succeeded. Not if faults left none."""
+        return len({rollout.success for rollout in group.rollouts}) == 1

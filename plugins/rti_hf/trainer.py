@@ -17,7 +17,6 @@ from rti import (
     NumericsError,
     Objective,
     RunError,
-    Sample,
     above,
     anything,
     at_least,
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from rti_hf.lora import Adapters
     from rti_hf.masters import Masters
     from rti_hf.reference import Reference
+    from rti_hf.rows import Row
 
 
 @define
@@ -130,8 +130,10 @@ class HfTrainer:
             self._masters = Masters(model, self.beta1, self.beta2, self.weight_decay)
 
     def supports(self, objective: Objective) -> bool:
-        """Objectives that need nothing beyond the batch's own logprobs."""
-        return not objective.needs
+        """Objectives that need nothing, or what a batch's `aux` brings, or π_old."""
+        from rti_hf.rows import KNOWN
+
+        return set(objective.needs) <= KNOWN
 
     def step(self, batch: Batch) -> Mapping[str, float]:
         """`epochs` updates on the batch.
@@ -141,40 +143,42 @@ class HfTrainer:
             NumericsError: when the gradient is not finite; the weights are left as they were.
         """
         from rti_hf.forward import memory_explained
+        from rti_hf.rows import OLD, rows_of, with_old
 
         if not batch.samples:
             raise RunError("the trainer was given an empty batch: there is nothing to learn from")
         began, metrics = time.perf_counter(), dict[str, float]()
         with memory_explained():
+            rows = rows_of(batch, self._objective)
+            if OLD in self._objective.needs:
+                rows = with_old(rows, self._model, self.micro_batch_tokens)
             for _ in range(self.epochs):
-                metrics = self._update(batch.samples)
+                metrics = self._update(rows)
         return {**metrics, "seconds_update": time.perf_counter() - began}
 
-    def _update(self, samples: Sequence[Sample]) -> dict[str, float]:
+    def _update(self, rows: Sequence[Row]) -> dict[str, float]:
         import torch
 
-        from rti.ops import token_scales
-        from rti_hf.forward import cut
+        from rti_hf.forward import chosen, cut
 
-        scales_S = token_scales(
-            [sum(s.loss_mask) for s in samples],
-            [s.rollout for s in samples],
-            self._objective.aggregate,
-            self._objective.constant_length,
-        ).tolist()
-        trained = [(s, x) for s, x in zip(samples, scales_S, strict=True) if any(s.loss_mask)]
         self._masters.zero_grad()  # of an update that an error broke off
-        total, kl, tokens, log_ratio, farthest = 0.0, 0.0, 0, 0.0, 0.0
-        for part in cut([len(s.token_ids) for s, _ in trained], self.micro_batch_tokens):
-            rows, scales = zip(*(trained[i] for i in part), strict=True)
-            losses_N, kl_N, logprobs_N, behaviour_N = self._losses(rows, scales)
+        total, kl, tokens, log_ratio, compared, farthest = 0.0, 0.0, 0, 0.0, 0, 0.0
+        for part in cut([len(row.sample.token_ids) for row in rows], self.micro_batch_tokens):
+            own = [rows[i] for i in part]
+            losses_N, kl_N, logprobs_N, behaviour_N = self._losses(own)
             loss = losses_N.sum()
             loss.backward()
             total += loss.item()
             with torch.no_grad():
                 kl += float(kl_N.sum())
-                difference_N = (logprobs_N - behaviour_N).abs()
-                tokens += difference_N.numel()
+                tokens += logprobs_N.numel()
+                known_N = chosen(
+                    [row.sampled_by_policy() for row in own],
+                    [row.sample.loss_mask for row in own],
+                    logprobs_N.device,
+                )
+                difference_N = (logprobs_N - behaviour_N).abs() * known_N
+                compared += int(known_N.sum())
                 log_ratio += difference_N.sum().item()
                 farthest = max(farthest, difference_N.max().item())
         norm = self._masters.clip(self.max_grad_norm)
@@ -194,31 +198,34 @@ class HfTrainer:
             "loss": total,
             "grad_norm": norm,
             "learning_rate": rate,
-            "log_ratio_mean": log_ratio / tokens,
+            "log_ratio_mean": log_ratio / max(1, compared),
             "log_ratio_max": farthest,
             **({"kl": kl / tokens} if self.kl_coefficient else {}),
         }
 
-    def _losses(self, rows: Sequence[Sample], scales: Sequence[float]) -> tuple[Any, Any, Any, Any]:
+    def _losses(self, rows: Sequence[Row]) -> tuple[Any, Any, Any, Any]:
         """Of the N trained tokens: scaled losses, KL estimates, logprobs of π_θ and of π_roll."""
         import torch
 
         from rti.ops import kl_estimate
         from rti_hf.forward import chosen, chosen_logprobs
 
-        ids_B, masks_B = [s.token_ids for s in rows], [s.loss_mask for s in rows]
+        ids_B = [row.sample.token_ids for row in rows]
+        masks_B = [row.sample.loss_mask for row in rows]
         reference_N = None
         if self._reference is not None:  # first, while no graph takes up memory
             with self._reference.model() as model:
                 reference_N = chosen_logprobs(model, ids_B, masks_B)
         logprobs_N = chosen_logprobs(self._model, ids_B, masks_B)
         device = logprobs_N.device
-        behaviour_N = chosen([s.rollout_logprobs for s in rows], masks_B, device)
-        advantages_N = chosen([s.advantages for s in rows], masks_B, device)
-        scales_N = chosen(
-            [[x] * len(s.loss_mask) for s, x in zip(rows, scales, strict=True)], masks_B, device
-        )
-        losses_N = self._objective.token_loss(logprobs_N, behaviour_N, advantages_N)
+        behaviour_N = chosen([row.sample.rollout_logprobs for row in rows], masks_B, device)
+        advantages_N = chosen([row.sample.advantages for row in rows], masks_B, device)
+        scales_N = chosen([row.scales() for row in rows], masks_B, device)
+        extras = {
+            name: chosen([row.extras[name] for row in rows], masks_B, device)
+            for name in rows[0].extras
+        }
+        losses_N = self._objective.token_loss(logprobs_N, behaviour_N, advantages_N, **extras)
         kl_N = torch.zeros(())
         if reference_N is not None:
             kl_N = kl_estimate(logprobs_N, reference_N)

@@ -7,6 +7,7 @@ This is the one room of the core that imports torch. Suffixes name dimensions: `
 from rti.ops.advantage import group_advantages
 from rti.ops.divergence import kl_estimate
 from rti.ops.gating import admits, perplexity
+from rti.ops.importance import truncated_weights
 from rti.ops.loss import ppo_clip_loss, token_scales
 from rti.ops.weighting import calibration_weights
 
@@ -18,4 +19,5 @@ __all__ = [
     "perplexity",
     "ppo_clip_loss",
     "token_scales",
+    "truncated_weights",
 ]

@@ -62,20 +62,27 @@ def check_weighter(weighter: Weighter, *, examples: int = 50) -> None:
 def check_trigger(trigger: Trigger, *, examples: int = 50) -> None:
     """The contract of a Trigger: a bool that does not depend on the order of the rollouts.
 
-    A group that infrastructure faults emptied has nothing to repair and must not fire.
+    A group that infrastructure faults emptied has nothing to repair and must not fire. The same
+    holds of `resample`, where it has one; `rounds` then says how often it may be asked.
 
     Raises:
         AssertionError: says what broke.
     """
+    asked = {"fires": trigger.fires}
+    if hasattr(trigger, "resample"):
+        asked["resample"] = trigger.resample
+        rounds = getattr(trigger, "rounds", None)
+        that(type(rounds) is int and rounds >= 1, f"rounds is {rounds!r}: must be at least 1")
 
     def check(drawn: tuple[Group, Group]) -> None:
         group, reordered = drawn
-        fires = pure("fires", trigger.fires, group)
-        is_a(fires, bool, "fires")
-        that(
-            trigger.fires(reordered) == fires,
-            "fires depends on the order of the rollouts in the group",
-        )
+        for name, method in asked.items():
+            answer = pure(name, method, group)
+            is_a(answer, bool, name)
+            that(
+                method(reordered) == answer,
+                f"{name} depends on the order of the rollouts in the group",
+            )
 
     def with_reordered(group: Group) -> st.SearchStrategy[tuple[Group, Group]]:
         orders = st.permutations(range(len(group.rollouts)))
@@ -83,10 +90,11 @@ def check_trigger(trigger: Trigger, *, examples: int = 50) -> None:
 
     for_all(groups().flatmap(with_reordered), check, examples)
     emptied = Group(Task("emptied"), (), faults=8)
-    that(
-        trigger.fires(emptied) is False,
-        "fires on a group without rollouts: infrastructure faults are no reason to intervene",
-    )
+    for name, method in asked.items():
+        that(
+            method(emptied) is False,
+            f"{name} on a group without rollouts: infrastructure faults are no reason for it",
+        )
 
 
 def check_objective(objective: Objective, *, examples: int = 50) -> None:
@@ -94,7 +102,8 @@ def check_objective(objective: Objective, *, examples: int = 50) -> None:
 
     Its advantages are finite, one a rollout, follow the rollouts when these are reordered, and
     are 0 in a group of equal outcomes. Its token loss is a pure function of three tensors of one
-    shape to a finite tensor of that shape, through which the gradient reaches the logprobs.
+    shape, and of one more for each name in `needs`, to a finite tensor of that shape, through which
+    the gradient reaches the logprobs.
 
     Raises:
         AssertionError: says what broke.
@@ -136,31 +145,35 @@ def check_objective(objective: Objective, *, examples: int = 50) -> None:
         return st.permutations(range(len(group.rollouts))).map(lambda order: (group, order))
 
     for_all(groups().flatmap(with_order), check_advantages, examples)
-    for_all(_loss_inputs(), lambda inputs: _check_token_loss(objective, *inputs), examples)
+    losses = _loss_inputs(tuple(objective.needs))
+    for_all(losses, lambda inputs: _check_token_loss(objective, inputs), examples)
 
 
-def _loss_inputs() -> st.SearchStrategy[tuple[Floats, Floats, Floats]]:
-    def of_length(length: int) -> st.SearchStrategy[tuple[Floats, Floats, Floats]]:
-        advantage = st.floats(-4.0, 4.0)
-        advantages = st.lists(advantage, min_size=length, max_size=length).map(tuple)
-        return st.tuples(logprobs(length), logprobs(length), advantages)
+def _loss_inputs(needs: Sequence[str]) -> st.SearchStrategy[tuple[Floats, ...]]:
+    """Logprobs of both policies, advantages, then what is needed: flags, or logprobs."""
+
+    def of_length(length: int) -> st.SearchStrategy[tuple[Floats, ...]]:
+        def each(number: st.SearchStrategy[float]) -> st.SearchStrategy[Floats]:
+            return st.lists(number, min_size=length, max_size=length).map(tuple)
+
+        flags = each(st.sampled_from((0.0, 1.0)))
+        extras = [flags if need == "demonstrations" else logprobs(length) for need in needs]
+        return st.tuples(logprobs(length), logprobs(length), each(st.floats(-4.0, 4.0)), *extras)
 
     return st.integers(1, 6).flatmap(of_length)
 
 
-def _check_token_loss(
-    objective: Objective, new: Floats, rollout: Floats, advantages: Floats
-) -> None:
+def _check_token_loss(objective: Objective, inputs: Sequence[Floats]) -> None:
     import torch
 
+    length = len(inputs[0])
     # As one sequence, and as a padded batch of one.
-    for shape in ((len(new),), (1, len(new))):
-        tensors = [
-            torch.tensor(x, dtype=torch.float32).view(shape) for x in (new, rollout, advantages)
-        ]
+    for shape in ((length,), (1, length)):
+        tensors = [torch.tensor(x, dtype=torch.float32).view(shape) for x in inputs]
         before = [t.clone() for t in tensors]
         policy = tensors[0].requires_grad_()
-        loss = objective.token_loss(policy, *tensors[1:])
+        extras = dict(zip(objective.needs, tensors[3:], strict=True))
+        loss = objective.token_loss(policy, *tensors[1:3], **extras)
         is_a(loss, torch.Tensor, "token_loss")
         that(
             tuple(loss.shape) == shape,
@@ -168,7 +181,7 @@ def _check_token_loss(
         )
         that(bool(torch.isfinite(loss).all()), "token_loss is not finite on finite inputs")
         that(loss.requires_grad, "token_loss has no gradient with respect to logprobs")
-        again = objective.token_loss(policy, *tensors[1:])
+        again = objective.token_loss(policy, *tensors[1:3], **extras)
         that(torch.equal(loss, again), "token_loss is not pure: equal inputs, another loss")
         that(
             all(torch.equal(now, then) for now, then in zip(tensors, before, strict=True)),

@@ -21,6 +21,7 @@ from hf_cases import (
 
 from rti import Batch, ConfigError, NumericsError, RunError
 from rti.config import PluginSection
+from rti_grpo import Grpo
 from rti_hf.schedule import rate_factor
 
 torch = pytest.importorskip("torch")
@@ -166,6 +167,44 @@ def test_resuming_with_another_reference_is_an_error(llama, tmp_path):
     other = trainer_of(tiny_folder("llama", tmp_path / "other", seed=9), kl_coefficient=0.5)
     with pytest.raises(RunError, match=r"another model than \[model\] path holds now"):
         other.restore(tmp_path)
+
+
+# --- π_old, which the trainer computes -----------------------------------------------------
+
+
+def test_with_tis_the_first_update_has_a_ratio_of_exactly_1(llama):
+    """So its loss is −w·A, whatever the sampler said; the second one moves against π_old."""
+    seen = []
+
+    class Watched(Grpo):
+        def token_loss(self, logprobs, rollout_logprobs, advantages, old=None):
+            seen.append((logprobs.detach().clone(), old.clone()))
+            return super().token_loss(logprobs, rollout_logprobs, advantages, old)
+
+    trainer = trainer_of(llama, Watched(tis=2.0), epochs=2, micro_batch_tokens=60)
+    trainer.step(BATCH)
+    parts = len(seen) // 2
+    assert parts > 1
+    assert all(torch.equal(new, old) for new, old in seen[:parts])
+    assert not any(torch.equal(new, old) for new, old in seen[parts:])
+    for (_, first), (_, second) in zip(seen[:parts], seen[parts:], strict=True):
+        assert torch.equal(first, second)  # computed once a batch
+
+
+def test_with_tis_the_loss_is_that_written_by_hand(llama):
+    trainer = trainer_of(llama, Grpo(tis=2.0))
+    metrics = trainer.step(BATCH)
+    model, total, count = tiny("llama"), 0.0, 0
+    for sample in BATCH.samples:
+        with torch.no_grad():
+            logprobs = model(torch.tensor([sample.token_ids])).logits[0].log_softmax(-1)
+        for t, trained in enumerate(sample.loss_mask):
+            if trained:
+                own = logprobs[t - 1, sample.token_ids[t]].item()
+                weight = min(math.exp(own - sample.rollout_logprobs[t]), 2.0)
+                total -= weight * sample.advantages[t]
+                count += 1
+    assert metrics["loss"] == pytest.approx(total / count, rel=1e-4)
 
 
 # --- schedules ------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from rti_grpo import (
     Never,
     NoWeighter,
     PerplexityGate,
+    Resample,
 )
 
 TASK = Task("t")
@@ -54,7 +55,9 @@ def scored(
 # ------------------------------------------------------------------ contracts
 
 
-@pytest.mark.parametrize("trigger", [AllFailed(), Never(), Always(), BelowRate(), BelowRate(1.0)])
+@pytest.mark.parametrize(
+    "trigger", [AllFailed(), Never(), Always(), BelowRate(), BelowRate(1.0), Resample()]
+)
 def test_triggers_keep_the_contract(trigger: Any) -> None:
     check_trigger(trigger)
 
@@ -78,6 +81,7 @@ def test_weighters_keep_the_contract(weighter: Any) -> None:
         Grpo(normalise="none", aggregate="constant", constant_length=64),
         Grpo(ddof=0, clip_high=0.28, aggregate="sequence"),
         Grpo(clip_high=math.inf),
+        Grpo(tis=2.0),
     ],
 )
 def test_the_objective_keeps_the_contract(objective: Any) -> None:
@@ -85,7 +89,8 @@ def test_the_objective_keeps_the_contract(objective: Any) -> None:
 
 
 def test_hooks_give_every_name() -> None:
-    assert set(rti_grpo.rti_triggers()) == {"all-failed", "never", "always", "below-rate"}
+    names = {"all-failed", "never", "always", "below-rate", "resample"}
+    assert set(rti_grpo.rti_triggers()) == names
     assert rti_grpo.rti_gates() == {"perplexity": PerplexityGate}
     assert rti_grpo.rti_weighters() == {"calibration": CalibrationWeighter, "none": NoWeighter}
     assert rti_grpo.rti_objectives() == {"grpo": Grpo}
@@ -124,6 +129,21 @@ def test_when_triggers_fire(
     assert BelowRate(0.0).fires(drawn) is False
     assert Never().fires(drawn) is False
     assert Always().fires(drawn) is bool(outcomes)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "resamples"),
+    [
+        ((0.0, 0.0), True),
+        ((0.9, 0.5), True),  # partial credit is no success
+        ((1.0, 1.0), True),
+        ((1.0, 0.0), False),
+        ((), False),  # emptied by faults
+    ],
+)
+def test_which_groups_are_resampled(outcomes: tuple[float, ...], resamples: bool) -> None:
+    assert Resample().resample(group(*outcomes)) is resamples
+    assert Resample().fires(group(*outcomes)) is False
 
 
 @settings(deadline=None, max_examples=40)
@@ -209,7 +229,37 @@ def test_grpo_clips_by_its_own_bounds() -> None:
     assert loss.tolist() == pytest.approx([1.8])
 
 
+def test_truncated_importance_sampling_by_hand() -> None:
+    """π_roll .25, π_old .4, π_θ .6: the weight is 1.6, the ratio 1.5, held at 1.2."""
+    new, old, roll = (torch.tensor([math.log(p)]) for p in (0.6, 0.4, 0.25))
+    up, down = torch.tensor([2.0]), torch.tensor([-2.0])
+    objective = Grpo(tis=2.0)
+    assert objective.token_loss(new, roll, up, old=old).item() == pytest.approx(-1.2 * 1.6 * 2)
+    assert objective.token_loss(new, roll, down, old=old).item() == pytest.approx(1.5 * 1.6 * 2)
+    capped = Grpo(tis=1.1).token_loss(new, roll, down, old=old)
+    assert capped.item() == pytest.approx(1.5 * 1.1 * 2)
+    # Without it the one ratio is 2.4.
+    assert Grpo().token_loss(new, roll, down).item() == pytest.approx(2.4 * 2)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.tuples(st.floats(-9, 0), st.floats(-9, 0), st.floats(-3, 3)), min_size=1))
+def test_where_sampler_and_trainer_agree_tis_changes_no_bit(
+    drawn: list[tuple[float, float, float]],
+) -> None:
+    new, roll, advantages = (torch.tensor(x) for x in zip(*drawn, strict=True))
+    plain = Grpo().token_loss(new, roll, advantages)
+    assert torch.equal(Grpo(tis=2.0).token_loss(new, roll, advantages, old=roll), plain)
+
+
+def test_tis_without_the_trainers_logprobs_is_an_error() -> None:
+    one = torch.tensor([-1.0])
+    with pytest.raises(NumericsError, match="tis = 2 needs π_old"):
+        Grpo(tis=2.0).token_loss(one, one, one)
+
+
 def test_grpo_says_what_a_trainer_needs() -> None:
+    assert Grpo(tis=2.0).needs == ("old",)
     objective = Grpo(aggregate="constant", constant_length=128)
     assert (objective.needs, objective.aggregate, objective.constant_length) == (
         (),
@@ -234,6 +284,8 @@ def test_grpo_says_what_a_trainer_needs() -> None:
         (Grpo, {"clip_low": 1.1}, "clip_low = 1.1"),
         (Grpo, {"clip_high": -0.1}, "clip_high = -0.1"),
         (Grpo, {"aggregate": "mean"}, "aggregate = 'mean'"),
+        (Grpo, {"tis": 0.5}, "tis = 0.5: must be 0 for none, or at least 1"),
+        (Resample, {"rounds": 0}, "rounds = 0: must be at least 1"),
         (Grpo, {"aggregate": "constant"}, "constant_length = 0: .* needs at least 1"),
     ],
 )

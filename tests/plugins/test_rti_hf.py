@@ -624,10 +624,10 @@ def test_nothing_to_learn_from_is_an_error(folder):
         trainer_of(folder).step(Batch((first,)))
 
 
-def test_it_supports_what_needs_nothing_more(folder):
+def test_it_supports_what_it_knows_all_needs_of(folder):
     trainer = HfTrainer()
     assert trainer.supports(Grpo())
-    assert not trainer.supports(SimpleNamespace(needs=("teacher",)))
+    assert not trainer.supports(SimpleNamespace(needs=("teacher", "a-map")))
 
 
 # --- saving ---------------------------------------------------------------------------------
