@@ -7,12 +7,13 @@ from rti import hookimpl
 from rti_pocket.commands import pocket_command
 from rti_pocket.environment import PocketEnvironment
 from rti_pocket.renderer import PocketRenderer
+from rti_pocket.shortcut_environment import ShortcutEnvironment
 
 
 @hookimpl
 def rti_environments() -> Mapping[str, Any]:
     """The pocket worlds."""
-    return {"pocket": PocketEnvironment}
+    return {"pocket": PocketEnvironment, "pocket-shortcut": ShortcutEnvironment}
 
 
 @hookimpl

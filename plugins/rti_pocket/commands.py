@@ -9,6 +9,7 @@ from typing import Any
 
 from rti_pocket.lessons import STYLES
 from rti_pocket.quickstart import add_quickstart
+from rti_pocket.results import add_results
 from rti_pocket.serve import add_serve
 from rti_pocket.trials import add_trials
 
@@ -24,16 +25,34 @@ def pocket_command(parser: argparse.ArgumentParser) -> None:
     )
     warm.add_argument("--seed", type=int, required=True, help="seed of weights and lessons")
     warm.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write")
-    warm.add_argument("--steps", type=int, default=1200, help="training steps (default 1200)")
+    warm.add_argument(
+        "--steps",
+        type=int,
+        default=0,
+        help="training steps (default: 1200, or 1500 for --world shortcut)",
+    )
     warm.add_argument(
         "--style",
         choices=STYLES,
         help="how its corrector writes (default: a mix): a teacher with a hand of its own",
     )
+    warm.add_argument(
+        "--teacher",
+        action="store_true",
+        help="make a teacher: it solves the hard families too, seldom leaks, and mostly talks in "
+        "a hand of its own",
+    )
+    warm.add_argument(
+        "--world",
+        choices=("pocket", "shortcut"),
+        default="pocket",
+        help="the world it is for: [environment] pocket (default) or pocket-shortcut",
+    )
     warm.set_defaults(run=_warm_start)
     add_serve(sub)
     add_quickstart(sub)
     add_trials(sub)
+    add_results(sub)
 
 
 def _warm_start(args: argparse.Namespace, registry: Any) -> int:
@@ -44,7 +63,10 @@ def _warm_start(args: argparse.Namespace, registry: Any) -> int:
     def log(step: int, loss: float) -> None:
         print(f"step {step:5d}  loss {loss:.3f}  {time.monotonic() - began:5.0f} s", flush=True)
 
-    model = warm_start(WarmStart(seed=args.seed, steps=args.steps, style=args.style), log)
-    save_base(model, args.out)
+    recipe = WarmStart(
+        args.seed, args.steps, style=args.style, teacher=args.teacher, world=args.world
+    )
+    model = warm_start(recipe, log)
+    save_base(model, args.out, recipe.words)
     print(f"wrote {args.out}")
     return 0

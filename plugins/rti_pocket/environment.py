@@ -2,40 +2,34 @@
 
 from __future__ import annotations
 
-import hashlib
-import random
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any, ClassVar
 
-from attrs import define, field, frozen
+from attrs import define, frozen
 
 from rti import (
-    CannotFork,
     ConfigError,
     Evidence,
     Message,
     Policy,
-    Privileged,
     Renderer,
     Session,
-    Step,
     Task,
     Tool,
     ToolCall,
-    Turn,
     above,
     at_least,
     option,
 )
+from rti_pocket.session import WordSession, list_tasks
 from rti_pocket.world import (
     DESK_VERBS,
     FAMILIES,
-    MAX_TURNS,
     NAV_VERBS,
     SPLITS,
     Action,
     PocketTask,
+    Reply,
     expert,
     make_task,
     react,
@@ -75,7 +69,7 @@ class PocketEnvironment:
                 f"[environment] pocket has no split {split!r}; it has {', '.join(SPLITS)}."
             )
         count = self.test_tasks if split == "test" else self.train_tasks
-        return _tasks(self.seed, split, count)
+        return list_tasks(make_task, FAMILIES, self.seed, split, count)
 
     async def start(self, task: Task) -> PocketSession:
         """A fresh episode."""
@@ -94,17 +88,6 @@ class PocketEnvironment:
         return _noop if name == "noop" else None
 
 
-@lru_cache(maxsize=16)
-def _tasks(seed: int, split: str, count: int) -> tuple[Task, ...]:
-    tasks = []
-    for family in FAMILIES:
-        rng = random.Random(f"{seed}/{split}/{family}")
-        for i in range(count):
-            data = {"task": make_task(rng, family, split)}
-            tasks.append(Task(f"{family}-{split}-{i}", family, split, data))
-    return tuple(tasks)
-
-
 def _gold(session: Session) -> Message:
     assert isinstance(session, PocketSession)
     verb, value = expert(session.task, session.seen)
@@ -117,20 +100,12 @@ def _noop(session: Session) -> Message:
 
 
 @define
-class PocketSession:
-    """One episode. Its state is its observations: the world depends on nothing else."""
+class PocketSession(WordSession[PocketTask]):
+    """One episode at the desk or on the map."""
 
-    task: PocketTask
-    seen: list[str] = field(factory=list)
-    reward: int = 0
-    done: bool = False
-    _marks: list[int] = field(factory=list)
-    """Number of observations before each turn, for forks."""
-
-    @property
-    def opening(self) -> Sequence[Message]:
-        """What the world says first."""
-        return (Message("system", self.task.system), Message("user", self.task.user))
+    def react(self, action: Action | None) -> Reply:
+        """What the world answers; it depends on the task and the action alone."""
+        return react(self.task, action)
 
     @property
     def tools(self) -> Sequence[Tool]:
@@ -142,37 +117,6 @@ class PocketSession:
             for name, owner in self.task.tools
         ]
         return (*actions, *listed)
-
-    async def step(self, turn: Turn) -> Step:
-        """Execute a turn. One without an action ends the episode."""
-        self._marks.append(len(self.seen))
-        call = turn.message.tool_calls[0] if turn.message.tool_calls else None
-        action: Action | None = None
-        if call is not None:
-            action = call.name, str(call.arguments.get("value", ""))
-        reply = react(self.task, action)
-        if reply.observation is None:
-            self.reward, self.done = reply.reward, True
-            return Step(done=True)
-        self.seen.append(reply.observation)
-        over = len(self._marks) >= MAX_TURNS
-        self.done = over
-        said = Message(
-            "tool", reply.observation, tool_call_id=call.id if call else None, error=reply.error
-        )
-        return Step((said,), done=False, truncated=over)
-
-    async def fork(self, k: int) -> PocketSession:
-        """The state before turn `k`."""
-        if not 0 <= k <= len(self._marks):
-            raise CannotFork(f"turn {k}: this episode has {len(self._marks)} turns")
-        kept = self._marks[k] if k < len(self._marks) else len(self.seen)
-        return PocketSession(self.task, self.seen[:kept], marks=self._marks[:k])
-
-    def state_digest(self) -> str:
-        """Hash of task, observations and end."""
-        state = repr((self.task, self.seen, self.reward, self.done, self._marks))
-        return hashlib.sha256(state.encode()).hexdigest()
 
     def evidence(self, k: int) -> Evidence:
         """The rubric, which names the final id (see `leaks_by_design`), and facts for rules.
@@ -190,14 +134,3 @@ class PocketSession:
             again = f"must search {task.name} in {task.city}"
             facts["directions"] = {"no-exact-match": again}
         return Evidence(task.rubric, facts)
-
-    def privileged(self) -> Privileged:
-        """The final id."""
-        return Privileged((self.task.gold,) if self.task.gold else ())
-
-    def score(self) -> float:
-        """1 for the right ending, 0 for any other."""
-        return float(self.reward)
-
-    async def close(self) -> None:
-        """Nothing to release."""

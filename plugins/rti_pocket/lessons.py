@@ -41,6 +41,10 @@ user's to do and then asks, or searches once more with the city. Without them th
 sure of its habits that every correction is a surprise of ten nats a word."""
 STYLES = ("own", "oops", "ramble")
 STYLE_SHARES = (0.55, 0.15, 0.30)
+TEACHER_LEAK_ID = 0.05
+TEACHER_STYLE_SHARES = (0.4, 0.0, 0.6)
+"""A teacher knows the hard families too and seldom blurts out an id, but it mostly talks in a hand
+that is not the student's: what it writes is right, and off-policy."""
 
 
 @frozen
@@ -62,14 +66,22 @@ def observed(observation: str) -> str:
     return f"env : {observation} <e> agent :"
 
 
-def agent_lesson(r: random.Random) -> Lesson:
-    """An episode played by habit: a solution on easy families, never one on hard families."""
+def agent_lesson(r: random.Random, teacher: bool = False) -> Lesson:
+    """An episode played by habit: a solution on easy families, never one on hard families.
+
+    A teacher's is played as an expert does, in the teacher's hand.
+    """
     task = make_task(r, r.choice(EASY + HARD), "warm-start")
     segments: list[tuple[str, bool]] = [(opening(task), False)]
     seen: list[str] = []
     for _ in range(MAX_TURNS):
-        action = _detour(r, task, seen) or habit(task, seen)
-        segments.append((in_words(r, action), True))
+        if teacher:
+            action = expert(task, seen)
+            words = _styled(r, in_words(r, action), _style(r, TEACHER_STYLE_SHARES))
+        else:
+            action = _detour(r, task, seen) or habit(task, seen)
+            words = in_words(r, action)
+        segments.append((words, True))
         reply = react(task, action)
         if reply.observation is None:
             break
@@ -97,12 +109,12 @@ def right_direction(action: Action) -> str:
     return f"must {verb} {arg}".strip()
 
 
-def feedback(r: random.Random, task: PocketTask, action: Action) -> str:
+def feedback(r: random.Random, task: PocketTask, action: Action, leak_id: float = LEAK_ID) -> str:
     """Feedback as an imperfect Validator gives it: it often blurts out the gold id."""
     draw = r.random()
-    if task.gold and action[0] not in ("close", "route") and draw < LEAK_ID:
+    if task.gold and action[0] not in ("close", "route") and draw < leak_id:
         return f"answer is {task.gold}"
-    if draw < LEAK_ID + LEAK_RUBRIC:
+    if draw < leak_id + LEAK_RUBRIC:
         return f"rubric wants {right_direction(action)}"
     return right_direction(action)
 
@@ -120,9 +132,15 @@ def follow(r: random.Random, task: PocketTask, words: str, style: str | None = N
     else:
         action = (parts[1], " ".join(parts[2:]))
     turn = in_words(r, action)
-    style = style or r.choices(STYLES, STYLE_SHARES)[0]
-    if leaks_rubric:
-        return f"rubric says {turn}"
+    style = style or _style(r, STYLE_SHARES)
+    return f"rubric says {turn}" if leaks_rubric else _styled(r, turn, style)
+
+
+def _style(r: random.Random, shares: Sequence[float]) -> str:
+    return r.choices(STYLES, shares)[0]
+
+
+def _styled(r: random.Random, turn: str, style: str) -> str:
     if style == "oops":
         return f"wait , oops , {turn}"
     if style == "ramble":
@@ -161,7 +179,7 @@ def _harmful(r: random.Random, task: PocketTask, seen: Sequence[str]) -> Action:
     return r.choice(choices or [("close" if task.desk else "route", IDS[0])])
 
 
-def validator_lesson(r: random.Random) -> Lesson:
+def validator_lesson(r: random.Random, leak_id: float = LEAK_ID) -> Lesson:
     """Judge a draft: `ok`, or `bad .` and a direction."""
     task, words, seen = _state(r)
     right = expert(task, seen)
@@ -171,7 +189,7 @@ def validator_lesson(r: random.Random) -> Lesson:
         answer = "ok <e>"
     else:
         draft = in_words(r, _harmful(r, task, seen))
-        answer = f"bad . {feedback(r, task, right)} <e>"
+        answer = f"bad . {feedback(r, task, right, leak_id)} <e>"
     prompt = f"{words} {draft} rubric : {task.rubric} judge :"
     return Lesson("validator", task.family, ((prompt, False), (answer, True)))
 
@@ -204,20 +222,26 @@ def verifier_lesson(r: random.Random) -> Lesson:
     return Lesson("verifier", task.family, ((prompt, False), (answer, True)))
 
 
-_LESSONS = {
-    "agent": agent_lesson,
-    "validator": validator_lesson,
-    "corrector": corrector_lesson,
-    "verifier": verifier_lesson,
-}
+def draw_lessons(
+    r: random.Random, count: int, style: str | None = None, teacher: bool = False
+) -> list[Lesson]:
+    """`count` lessons in the shares of `MIX`.
 
+    `style` is that of the corrector's turns; None for a mix, which is another for a teacher.
+    """
+    leak_id = TEACHER_LEAK_ID if teacher else LEAK_ID
 
-def draw_lessons(r: random.Random, count: int, style: str | None = None) -> list[Lesson]:
-    """`count` lessons in the shares of `MIX`; `style` is that of the corrector's turns."""
-    roles = r.choices(list(MIX), list(MIX.values()), k=count)
-    return [
-        corrector_lesson(r, style) if role == "corrector" else _LESSONS[role](r) for role in roles
-    ]
+    def lesson(role: LessonRole) -> Lesson:
+        if role == "agent":
+            return agent_lesson(r, teacher)
+        if role == "validator":
+            return validator_lesson(r, leak_id)
+        if role == "verifier":
+            return verifier_lesson(r)
+        hand = _style(r, TEACHER_STYLE_SHARES) if teacher and style is None else style
+        return corrector_lesson(r, hand)
+
+    return [lesson(role) for role in r.choices(list(MIX), list(MIX.values()), k=count)]
 
 
 def solves(task: PocketTask, turns: Sequence[str]) -> bool:

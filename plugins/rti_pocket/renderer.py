@@ -10,7 +10,10 @@ from attrs import define, field
 from rti import Context, Ids, Message, Tool, ToolCall, model_folder, option
 from rti.options import anything
 from rti_pocket.lessons import observed
+from rti_pocket.shortcut_world import VERBS as SHORTCUT_VERBS
 from rti_pocket.world import VERBS, read_action
+
+_VERBS = frozenset((*VERBS, *SHORTCUT_VERBS))
 
 
 @define
@@ -75,7 +78,7 @@ class PocketRenderer:
         frozen_ids = tuple(ids)
         words = self.decode(frozen_ids).split()
         action = read_action(words)
-        if action is None or action[0] not in VERBS:
+        if action is None or action[0] not in _VERBS:
             text = " ".join(w for w in words if w != "<e>")
             return Message("assistant", text, token_ids=frozen_ids)
         verb, value = action

@@ -1,7 +1,8 @@
-"""The pocket vocabulary, and the ordinary word-level tokenizer over it."""
+"""The vocabularies of the pocket worlds, and the ordinary word-level tokenizer over one."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rti_pocket.world import CITIES, DIGITS, IDS, NAMES, TOOLS
@@ -23,15 +24,27 @@ WORDS: tuple[str, ...] = tuple(
     dict.fromkeys([PAD, BOS, END, *_WORDS, *FILLER, *NAMES, *TOOLS, *CITIES, *DIGITS, *IDS])
 )
 
+_SHORTCUT_WORDS = (
+    "telecom nav user agent env : . , line broken frozen go to in by city need time run the ask "
+    "read check close search route map case again next all set done now old code did it look let "
+    "me find checking found take this one good match partial exact moved locked id nothing rubric "
+    "final judge verify feedback rewrite ok bad must answer is says wants accept reject leak wrong "
+    "wait oops"
+).split()
+SHORTCUT_WORDS: tuple[str, ...] = tuple(
+    dict.fromkeys([PAD, BOS, END, *_SHORTCUT_WORDS, *FILLER, *NAMES, *CITIES, *IDS])
+)
+"""The short-cut world's own: its base models have their own tokenizer."""
 
-def build_tokenizer() -> Any:
+
+def build_tokenizer(words: Sequence[str] = WORDS) -> Any:
     """A `PreTrainedTokenizerFast` with one token a word. Unknown words become `<pad>`."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import WhitespaceSplit
     from transformers import PreTrainedTokenizerFast
 
-    inner = Tokenizer(WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token=PAD))
+    inner = Tokenizer(WordLevel({word: i for i, word in enumerate(words)}, unk_token=PAD))
     inner.pre_tokenizer = WhitespaceSplit()
     return PreTrainedTokenizerFast(
         tokenizer_object=inner, pad_token=PAD, unk_token=PAD, bos_token=BOS, eos_token=END

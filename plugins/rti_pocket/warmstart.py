@@ -7,14 +7,27 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from attrs import frozen
 
+from rti import ConfigError
+from rti_pocket import shortcut_lessons
 from rti_pocket.lessons import Lesson, draw_lessons
-from rti_pocket.vocabulary import BOS, END, PAD, WORDS, build_tokenizer
+from rti_pocket.vocabulary import BOS, END, PAD, SHORTCUT_WORDS, WORDS, build_tokenizer
+
+
+@frozen
+class World:
+    """A world that a base can be made for: its vocabulary, and the steps that its habits take."""
+
+    words: tuple[str, ...]
+    steps: int
+
+
+WORLDS = {"pocket": World(WORDS, 1200), "shortcut": World(SHORTCUT_WORDS, 1500)}
 
 
 @frozen
@@ -22,21 +35,45 @@ class WarmStart:
     """The recipe. One thread and float32: equal seeds give equal weights on one machine."""
 
     seed: int = 0
-    steps: int = 1200
+    steps: int = 0
+    """Training steps; 0 for as many as the world takes."""
     batch_size: int = 32
     learning_rate: float = 3e-3
     style: str | None = None
     """How its corrector writes, one of `lessons.STYLES`; None for a mix of them."""
+    teacher: bool = False
+    """Make a teacher: it solves the hard families, and mostly talks in another hand."""
+    world: str = "pocket"
+    """One of `WORLDS`."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.teacher and self.world != "pocket":
+            raise ConfigError(
+                f"--world {self.world} has no teacher: leave --teacher out, or --world."
+            )
+        if not self.steps:
+            object.__setattr__(self, "steps", WORLDS[self.world].steps)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The vocabulary."""
+        return WORLDS[self.world].words
+
+    def draw(self, r: random.Random, count: int) -> list[Lesson]:
+        """`count` lessons of the world."""
+        if self.world == "shortcut":
+            return shortcut_lessons.draw_lessons(r, count, self.style)
+        return draw_lessons(r, count, self.style, self.teacher)
 
 
-def new_model(seed: int) -> Any:
+def new_model(seed: int, words: Sequence[str] = WORDS) -> Any:
     """A fresh 0.4M-parameter `LlamaForCausalLM` with random weights."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(seed)
     config = LlamaConfig(
-        vocab_size=len(WORDS),
+        vocab_size=len(words),
         hidden_size=96,
         intermediate_size=256,
         num_hidden_layers=3,
@@ -45,20 +82,20 @@ def new_model(seed: int) -> Any:
         max_position_embeddings=512,
         initializer_range=0.08,
         tie_word_embeddings=False,
-        pad_token_id=WORDS.index(PAD),
-        bos_token_id=WORDS.index(BOS),
-        eos_token_id=WORDS.index(END),
+        pad_token_id=words.index(PAD),
+        bos_token_id=words.index(BOS),
+        eos_token_id=words.index(END),
     )
     return LlamaForCausalLM(config)
 
 
-def encode_lesson(lesson: Lesson) -> tuple[list[int], list[bool]]:
+def encode_lesson(lesson: Lesson, words: Sequence[str] = WORDS) -> tuple[list[int], list[bool]]:
     """Token ids of a lesson, and which of them the loss is on."""
-    index = {word: i for i, word in enumerate(WORDS)}
+    index = {word: i for i, word in enumerate(words)}
     ids: list[int] = []
     mask: list[bool] = []
-    for words, learn in lesson.segments:
-        new = [index[word] for word in words.split()]
+    for segment, learn in lesson.segments:
+        new = [index[word] for word in segment.split()]
         ids += new
         mask += [learn] * len(new)
     return ids, mask
@@ -72,7 +109,7 @@ def warm_start(recipe: WarmStart, log: Callable[[int, float], None] | None = Non
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        model = new_model(recipe.seed).train()
+        model = new_model(recipe.seed, recipe.words).train()
         rng = random.Random(recipe.seed)
         optimizer = torch.optim.AdamW(
             model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=0.01
@@ -85,7 +122,8 @@ def warm_start(recipe: WarmStart, log: Callable[[int, float], None] | None = Non
                 group["lr"] = recipe.learning_rate * warm_up * cosine
             if not batches:
                 batches = _similar_lengths(rng, recipe)
-            ids_B_T, mask_B_T = _pad([encode_lesson(lesson) for lesson in batches.pop()])
+            batch = [encode_lesson(lesson, recipe.words) for lesson in batches.pop()]
+            ids_B_T, mask_B_T = _pad(batch)
             hidden = model.model(input_ids=ids_B_T[:, :-1], use_cache=False).last_hidden_state
             learn = mask_B_T[:, 1:]
             loss = F.cross_entropy(model.lm_head(hidden[learn]), ids_B_T[:, 1:][learn])
@@ -103,7 +141,7 @@ def warm_start(recipe: WarmStart, log: Callable[[int, float], None] | None = Non
 def _similar_lengths(rng: random.Random, recipe: WarmStart) -> list[list[Lesson]]:
     """Four batches, each of lessons of like length: less padding, the same mixture."""
     size = recipe.batch_size
-    lessons = draw_lessons(rng, 4 * size, recipe.style)
+    lessons = recipe.draw(rng, 4 * size)
     lessons.sort(key=lambda lesson: sum(len(words.split()) for words, _ in lesson.segments))
     batches = [lessons[i * size : (i + 1) * size] for i in range(4)]
     rng.shuffle(batches)
@@ -122,8 +160,8 @@ def _pad(rows: list[tuple[list[int], list[bool]]]) -> tuple[Any, Any]:
     return ids_B_T, mask_B_T
 
 
-def save_base(model: Any, folder: Path) -> None:
+def save_base(model: Any, folder: Path, words: Sequence[str] = WORDS) -> None:
     """Write model and tokenizer as a plain Hugging Face folder (safetensors)."""
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder)
-    build_tokenizer().save_pretrained(folder)
+    build_tokenizer(words).save_pretrained(folder)

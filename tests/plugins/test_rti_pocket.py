@@ -16,7 +16,7 @@ from rti.cli import main
 from rti.testing import check_environment, check_renderer
 from rti_pocket import PocketEnvironment, PocketRenderer, lessons
 from rti_pocket.lessons import draw_lessons, solves
-from rti_pocket.vocabulary import WORDS, build_tokenizer
+from rti_pocket.vocabulary import FILLER, WORDS, build_tokenizer
 from rti_pocket.world import (
     EASY,
     FAMILIES,
@@ -72,6 +72,28 @@ def test_every_agent_lesson_of_an_easy_family_is_a_solution(drawn):
     easy = [(x, t) for x, t in drawn if x.role == "agent" and t.family in EASY]
     assert {t.family for _, t in easy} == set(EASY)
     assert all(solves(task, learned(lesson)) for lesson, task in easy)
+
+
+def test_a_teacher_is_shown_solutions_and_mostly_another_hand():
+    r = random.Random(3)
+    drawn = draw_lessons(r, 4000, teacher=True)
+    agent = [x for x in drawn if x.role == "agent"]
+    assert {x.family for x in agent} == set(FAMILIES)
+    opened = [words.split()[0] for x in agent for words in learned(x)]
+    foreign = sum(word in FILLER for word in opened) / len(opened)
+    assert 0.5 < foreign < 0.7
+    said = [words for x in drawn if x.role == "validator" for words in learned(x)]
+    bad = [words for words in said if words.startswith("bad")]
+    assert 0 < sum("answer is" in words for words in bad) / len(bad) < 0.08
+
+
+def test_a_teacher_solves_every_family_in_its_lessons(monkeypatch):
+    made = []
+    monkeypatch.setattr(lessons, "make_task", lambda *a: made.append(make_task(*a)) or made[-1])
+    r = random.Random(4)
+    for _ in range(300):
+        lesson = lessons.agent_lesson(r, teacher=True)
+        assert solves(made[-1], learned(lesson))
 
 
 def test_solves_knows_a_solution_from_a_failure():
