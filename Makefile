@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: quickstart test dev lint types tests docs redteam test-vllm clean
+.PHONY: quickstart test dev lint types tests docs redteam test-vllm lab-core lab lab-shortcut clean
 
 quickstart: $(VENV)/.quickstart
 	$(BIN)/rti pocket quickstart
@@ -64,6 +64,10 @@ $(VLLM)/.ready: pyproject.toml $(CONSTRAINTS)
 
 test-vllm: $(VLLM)/.ready
 	$(VLLM)/bin/python -m pytest tests/vllm
+
+# The laboratory: hours, not minutes, and resumable.
+lab-core lab lab-shortcut: $(VENV)/.dev
+	$(BIN)/rti compare recipes/compare/$@.toml --save runs/results
 
 clean:
 	rm -rf $(VENV) $(VLLM) site .pytest_cache .mypy_cache .ruff_cache .hypothesis

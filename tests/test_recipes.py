@@ -14,6 +14,9 @@ pytest.importorskip("torch", reason="needs the extra hf")
 from rti.config import PLUGIN_SECTIONS, load_config, resolve_config
 from rti.registry import Registry
 
+ABLATIONS = sorted(RECIPES.glob("ablations/*.toml"))
+COMPARES = sorted(RECIPES.glob("compare/*.toml"))
+
 
 @pytest.mark.parametrize("recipe", sorted(RECIPES.glob("*.toml")), ids=lambda p: p.stem)
 def test_recipes_pass_without_network_model_gpu_or_teacher(
@@ -66,3 +69,22 @@ def test_self_and_teacher_recipes_differ_in_use_alone() -> None:
     shared = mine.corrector.options.keys() & theirs.corrector.options.keys()
     assert "max_new_tokens" in shared
     assert all(mine.corrector.options[k] == theirs.corrector.options[k] for k in shared)
+
+
+@pytest.mark.parametrize("recipe", ABLATIONS, ids=lambda p: p.stem)
+def test_ablations_are_overlays_that_resolve(recipe: Path) -> None:
+    lines = [x for x in recipe.read_text(encoding="utf-8").splitlines() if x[:1] != "#"]
+    assert lines[0].startswith("extends = ")
+    assert len(lines) <= 4
+    changed = resolve_config(load_config(recipe), Registry.load())
+    base = resolve_config(load_config(RECIPES / "pocket-rti.toml"), Registry.load())
+    assert changed != base
+
+
+@pytest.mark.parametrize("file", COMPARES, ids=lambda p: p.stem)
+def test_compares_are_whole_matrices(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rti.compare import plan, read_spec
+
+    monkeypatch.chdir(RECIPES.parent)
+    made = plan(read_spec(file), Registry.load())
+    assert len(made.cells) >= 15
