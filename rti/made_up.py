@@ -97,7 +97,7 @@ class Watch:
         return (
             f"Final ids that nothing in the conversation showed: {now:.0%} of the last {WINDOW} "
             f"steps', up from {before:.0%}. Corrections may be teaching answers instead of steps: "
-            "read some in `rti report`, and look at [verifier] and [veto]."
+            "read some (TurnRepaired in events.jsonl), and look at [verifier] and [veto]."
         )
 
 

@@ -62,7 +62,6 @@ def run(args: argparse.Namespace, registry: Registry) -> int:
         stem = args.save / Path(args.file).stem
         save(found, stem)
         console.print(f"Saved: {stem}.json, .csv, .md", markup=False, soft_wrap=True)
-    console.print(f"A page of it: rti report {place}", markup=False, soft_wrap=True)
     return 0
 
 
