@@ -170,7 +170,7 @@ def test_a_repaired_rollout_takes_its_drafts_place(repairing):
     assert batch.metrics["groups_with_signal"] == 1  # judged on what came of them
     assert {s.group for s in batch.samples} == {0}
     assert batch.metrics["rollouts_corrected"] == 2
-    assert explain(batch) == "1 of 2 groups give signal, with 2 repaired rollouts."
+    assert explain(batch) == "1 of 2 groups gives signal, with 2 repaired rollouts."
     # No failed correction reaches the loss: its tokens stand in no sample.
     lengths = {len(r.correction.completion_ids) for r in batch.interventions if r.trained}
     assert batch.metrics["corrected_tokens"] == 2 * lengths.pop()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import POCKET
+from fakes import POCKET
 
 pytest.importorskip("torch", reason="needs the extra hf")
 

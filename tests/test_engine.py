@@ -162,7 +162,7 @@ def test_a_step_without_signal_changes_nothing_and_says_so(build):
     assert all(torch.equal(w, before[n]) for n, w in run.trainer.weights().items())
     for event in events_of(run.out, "StepDone"):
         assert event["words"] == (
-            "No signal: 1 of 1 groups all failed; no intervention was triggered. "
+            "No signal: 1 of 1 group all failed; no intervention was triggered. "
             "The weights stay as they are."
         )
         assert "loss" not in event["metrics"]
