@@ -31,6 +31,9 @@ BUILT_IN: Mapping[str, BuiltIn] = {
     "compare": BuiltIn(
         "rti.commands.compare:configure", "run arms × seeds and print a table with intervals"
     ),
+    "report": BuiltIn(
+        "rti.commands.report:configure", "write a run, or a compare, as one HTML page"
+    ),
     "plugins": BuiltIn("rti.commands.plugins:configure", "list plug-ins and their options"),
 }
 """The commands that come with `rti`, in the order that `rti --help` shows them."""
