@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import statistics
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from typing import Any
 
 from rti import RunError
 from rti.checkpoint import write_text
+from rti.compare import mean_interval
 from rti_pocket.quickstart import ARMS, Arm, arm_environment, read_events
 
 EQUAL_TOKENS = "grpo-equal-tokens"
@@ -111,20 +111,6 @@ def _rti(folder: Path, name: str, command: Sequence[str]) -> None:
         raise RunError(f"rti {' '.join(command)} ended with exit code {done.returncode}: see {log}")
 
 
-_T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
-"""Student's t at .975 for 1, 2, … degrees of freedom."""
-
-
-def t_interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Mean and 95 % t-interval over seeds: (mean, low, high); infinite for a single seed."""
-    mean, n = statistics.fmean(values), len(values)
-    if n < 2:
-        return mean, -math.inf, math.inf
-    t = _T_95[n - 2] if n - 2 < len(_T_95) else 2.262
-    half = t * statistics.stdev(values) / math.sqrt(n)
-    return mean, mean - half, mean + half
-
-
 def _summary(rows: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, Any]:
     def of(arm: str, key: str) -> list[float]:
         return [row[arm][key] for row in rows]
@@ -140,9 +126,9 @@ def _summary(rows: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, Any
         "rti_pass@8_median": statistics.median(of("rti", "pass@8")),
         "grpo_pass@1_median": statistics.median(of("grpo", "pass@1")),
         "rti_minus_grpo": gain,
-        "rti_minus_grpo_interval": t_interval(gain),
+        "rti_minus_grpo_interval": mean_interval(gain),
         "rti_minus_grpo_equal_tokens": level,
-        "rti_minus_grpo_equal_tokens_interval": t_interval(level),
+        "rti_minus_grpo_equal_tokens_interval": mean_interval(level),
         "probe_ppl_fall": probe,
         "grpo_lottery_wins": wins("grpo"),
         "grpo_equal_tokens_lottery_wins": wins(EQUAL_TOKENS),

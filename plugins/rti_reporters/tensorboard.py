@@ -47,7 +47,8 @@ class TensorBoardReporter:
     def rewind(self, step: int) -> None:
         """Take back what a killed run wrote after the checkpoint that it goes on from.
 
-        The files stay; their late points are marked as superseded, which TensorBoard honours.
+        The files stay; their late points are marked as superseded. TensorBoard honours that for
+        scalars, and may go on showing texts that were taken back.
         """
         self._purge = max(0, step + 1)
 
