@@ -11,11 +11,10 @@ from rti_pocket.lessons import STYLES
 from rti_pocket.quickstart import add_quickstart
 from rti_pocket.results import add_results
 from rti_pocket.serve import add_serve
-from rti_pocket.trials import add_trials
 
 
 def pocket_command(parser: argparse.ArgumentParser) -> None:
-    """Quick start, trials and base model of the pocket worlds."""
+    """Quick start, base models and results of the pocket worlds."""
     sub = parser.add_subparsers(title="what to do", required=True, metavar="ACTION")
     warm = sub.add_parser(
         "warm-start",
@@ -29,7 +28,7 @@ def pocket_command(parser: argparse.ArgumentParser) -> None:
         "--steps",
         type=int,
         default=0,
-        help="training steps (default: 1200, or 1500 for --world shortcut)",
+        help="training steps (default: 2000, or 1500 for --world shortcut)",
     )
     warm.add_argument(
         "--style",
@@ -51,7 +50,6 @@ def pocket_command(parser: argparse.ArgumentParser) -> None:
     warm.set_defaults(run=_warm_start)
     add_serve(sub)
     add_quickstart(sub)
-    add_trials(sub)
     add_results(sub)
 
 

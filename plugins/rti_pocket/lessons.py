@@ -35,16 +35,18 @@ MIX: dict[LessonRole, float] = {
     "agent": 0.37, "validator": 0.20, "corrector": 0.28, "verifier": 0.15
 }  # fmt: skip
 LEAK_ID, LEAK_RUBRIC = 0.55, 0.05
-DETOURS = {"A2": 0.1, "B1": 0.015, "B2": 0.015}
+DETOURS = {"A2": 0.03, "B2": 0.001}
 """How often a demonstration of an easy family takes a harmless detour first: it calls what is the
 user's to do and then asks, or searches once more with the city. Without them the policy is so
-sure of its habits that every correction is a surprise of ten nats a word."""
+sure of its habits that every correction is a surprise of ten nats a word; with many more of them
+it finds the hard families' solution by chance."""
 STYLES = ("own", "oops", "ramble")
 STYLE_SHARES = (0.55, 0.15, 0.30)
 TEACHER_LEAK_ID = 0.05
-TEACHER_STYLE_SHARES = (0.4, 0.0, 0.6)
-"""A teacher knows the hard families too and seldom blurts out an id, but it mostly talks in a hand
-that is not the student's: what it writes is right, and off-policy."""
+FORMAL = "dear customer , the better move is to proceed so ,"
+TEACHER_FORMAL = 0.6
+"""A teacher knows the hard families too and seldom blurts out an id, but six in ten of its turns
+open with a formula that the student never uses: what it writes is right, and off-policy."""
 
 
 @frozen
@@ -77,7 +79,7 @@ def agent_lesson(r: random.Random, teacher: bool = False) -> Lesson:
     for _ in range(MAX_TURNS):
         if teacher:
             action = expert(task, seen)
-            words = _styled(r, in_words(r, action), _style(r, TEACHER_STYLE_SHARES))
+            words = _styled(r, in_words(r, action), _teacher_style(r))
         else:
             action = _detour(r, task, seen) or habit(task, seen)
             words = in_words(r, action)
@@ -132,17 +134,19 @@ def follow(r: random.Random, task: PocketTask, words: str, style: str | None = N
     else:
         action = (parts[1], " ".join(parts[2:]))
     turn = in_words(r, action)
-    style = style or _style(r, STYLE_SHARES)
+    style = style or r.choices(STYLES, STYLE_SHARES)[0]
     return f"rubric says {turn}" if leaks_rubric else _styled(r, turn, style)
 
 
-def _style(r: random.Random, shares: Sequence[float]) -> str:
-    return r.choices(STYLES, shares)[0]
+def _teacher_style(r: random.Random) -> str:
+    return "formal" if r.random() < TEACHER_FORMAL else "own"
 
 
 def _styled(r: random.Random, turn: str, style: str) -> str:
     if style == "oops":
         return f"wait , oops , {turn}"
+    if style == "formal":
+        return f"{FORMAL} {turn}"
     if style == "ramble":
         return " ".join(r.choice(FILLER) for _ in range(r.randint(6, 12))) + f" , {turn}"
     return turn
@@ -238,7 +242,7 @@ def draw_lessons(
             return validator_lesson(r, leak_id)
         if role == "verifier":
             return verifier_lesson(r)
-        hand = _style(r, TEACHER_STYLE_SHARES) if teacher and style is None else style
+        hand = _teacher_style(r) if teacher and style is None else style
         return corrector_lesson(r, hand)
 
     return [lesson(role) for role in r.choices(list(MIX), list(MIX.values()), k=count)]

@@ -25,7 +25,12 @@ FEWEST_SEEDS = 5
 
 @frozen
 class Claim:
-    """One claim: two arms, a metric, and which way the difference of the first should lie."""
+    """One claim: two arms, a metric, and which way the difference of the first should lie.
+
+    A metric is one of the last evaluation, or of another time: "before PPL" of the first
+    evaluation, "first PPL" and "last PPL" of the first and last training steps (means of five).
+    With `against`, the second arm's metric is another than the first's.
+    """
 
     title: str
     article: str
@@ -34,6 +39,7 @@ class Claim:
     second: str
     expect: str
     metric: str = "pass@1"
+    against: str = ""
     because: str = ""
 
 
@@ -69,14 +75,17 @@ def page(folder: Path) -> str:
     Raises:
         ConfigError: when a file is missing or not of the expected form.
     """
-    claims = [_claim(row) for row in _toml(folder / "claims.toml").get("claim", [])]
+    told = _toml(folder / "claims.toml")
+    claims = [_claim(row) for row in told.get("claim", [])]
     labs = {p.stem: _json(p) for p in sorted(folder.glob("*.json"))}
-    intro = folder / "intro.md"
+    intro = folder / "intro.txt"
     parts = [intro.read_text(encoding="utf-8").rstrip() if intro.is_file() else "# Results", ""]
     parts += ["## The article's claims", "", *_claims(claims, labs)]
     for name, lab in labs.items():
         parts += ["", f"## {name}", "", *_lab(name, lab)]
-    outro = folder / "outro.md"
+        if told.get("lottery", {}).get("file") == name:
+            parts += ["", *_lottery(told["lottery"], lab)]
+    outro = folder / "outro.txt"
     if outro.is_file():
         parts += ["", outro.read_text(encoding="utf-8").rstrip()]
     return "\n".join(parts) + "\n"
@@ -122,30 +131,52 @@ def judged(claim: Claim, lab: Mapping[str, Any]) -> tuple[str, str]:
     missing = [arm for arm in (claim.first, claim.second) if arm not in lab["arms"]]
     if missing:
         return f"no arm {' or '.join(missing)} yet", "open"
-    one, other = (_by_seed(lab, arm, claim.metric) for arm in (claim.first, claim.second))
+    one = _by_seed(lab, claim.first, claim.metric)
+    other = _by_seed(lab, claim.second, claim.against or claim.metric)
     seeds = [seed for seed in one if seed in other]
     if len(seeds) < FEWEST_SEEDS:
         return f"{len(seeds)} paired seeds only", "open"
     mean, low, high = mean_interval([one[s] - other[s] for s in seeds])
     assert low is not None
     assert high is not None
-    here = (
-        f"{claim.first} − {claim.second} in {claim.metric}: {_signed(mean)} "
-        f"({_signed(low)} to {_signed(high)}, {len(seeds)} seeds)"
-    )
+    what = f"{claim.first} − {claim.second} in {claim.metric}"
+    if claim.against:
+        what = f"{claim.first}, {claim.metric} − {claim.against}"
+    here = f"{what}: {_signed(mean)} ({_signed(low)} to {_signed(high)}, {len(seeds)} seeds)"
     up, down = low > 0, high < 0
     if not (up or down):
         return here, "not shown"
     return here, "yes" if up == (claim.expect == "above") else "the opposite"
 
 
+_WHEN = {"before": ("before", None), "first": ("train", 0), "last": ("train", 1)}
+"""Where a cell's record holds what was measured at another time than at the end."""
+
+
 def _by_seed(lab: Mapping[str, Any], arm: str, metric: str) -> dict[int, float]:
+    when, _, name = metric.partition(" ")
+    if name and when in _WHEN:
+        return _at(lab, arm, name, *_WHEN[when])
     row = lab["arms"][arm].get(metric)
     if row is None:
         known = ", ".join(lab["arms"][arm])
         raise ConfigError(f"arm {arm!r} has no metric {metric!r}; it has {known}.")
     pairs = zip(lab["arms"][arm]["seeds"], row["seeds"], strict=True)
     return {seed: value for seed, value in pairs if value is not None}
+
+
+def _at(
+    lab: Mapping[str, Any], arm: str, name: str, place: str, end: int | None
+) -> dict[int, float]:
+    found = {}
+    for seed in lab["arms"][arm]["seeds"]:
+        kept = lab["cells"][f"{arm}-{seed}"][place]
+        if name not in kept:
+            raise ConfigError(f"arm {arm!r} has no metric {name!r}; it has {', '.join(kept)}.")
+        value = kept[name] if end is None else kept[name][end]
+        if value is not None:
+            found[seed] = value
+    return found
 
 
 # --- one comparison -----------------------------------------------------------------------------
@@ -177,6 +208,18 @@ def _lab(name: str, lab: Mapping[str, Any]) -> Iterator[str]:
         if row["low"] is not None:
             ends = f"{_signed(row['low'])} to {_signed(row['high'])}"
         yield f"| {pair} | {_signed(row['mean'])} | {ends} |"
+
+
+def _lottery(rule: Mapping[str, Any], lab: Mapping[str, Any]) -> Iterator[str]:
+    level = rule["level"]
+    won = {arm: list(_by_seed(lab, arm, "pass@1").values()) for arm in rule["arms"]}
+    counts = ", ".join(
+        f"{arm} {sum(v >= level for v in values)} of {len(values)}" for arm, values in won.items()
+    )
+    yield (
+        f"Runs without intervention that end at pass@1 ≥ {level:g}, since one rare success took "
+        f"off (a lottery win, by a level fixed beforehand; counted, never left out): {counts}."
+    )
 
 
 def _cell(row: Mapping[str, Any] | None) -> str:

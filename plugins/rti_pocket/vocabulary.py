@@ -18,7 +18,8 @@ _WORDS = (
     "look for let me find checking now search found take this one good match route partial exact "
     "nothing id giving up sorry all set rubric final runs judge verify feedback rewrite ok bad "
     "must answer says wants accept reject leak wrong wait on reflection better move handle narrow "
-    "dear customer kindly proceed step concerns please oops only unknown"
+    "dear customer kindly proceed step concerns please oops only unknown see what be here one "
+    "moment i into"
 ).split()
 WORDS: tuple[str, ...] = tuple(
     dict.fromkeys([PAD, BOS, END, *_WORDS, *FILLER, *NAMES, *TOOLS, *CITIES, *DIGITS, *IDS])

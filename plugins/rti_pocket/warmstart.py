@@ -27,7 +27,7 @@ class World:
     steps: int
 
 
-WORLDS = {"pocket": World(WORDS, 1200), "shortcut": World(SHORTCUT_WORDS, 1500)}
+WORLDS = {"pocket": World(WORDS, 2000), "shortcut": World(SHORTCUT_WORDS, 1500)}
 
 
 @frozen
@@ -102,7 +102,7 @@ def encode_lesson(lesson: Lesson, words: Sequence[str] = WORDS) -> tuple[list[in
 
 
 def warm_start(recipe: WarmStart, log: Callable[[int, float], None] | None = None) -> Any:
-    """Train a fresh model by the recipe and return it. About two minutes on one core."""
+    """Train a fresh model by the recipe and return it. About three minutes on one core."""
     import torch
     import torch.nn.functional as F
 

@@ -119,16 +119,11 @@ def _nav_task(r: random.Random, family: str, split: str) -> PocketTask:
     first, second = name.split()
     branch = r.choice([x for x in NAMES if x != second])
     gold, wrong = r.sample(IDS, 2)
-    wish = {
-        "B1": f"{name} in {city}",
-        "BH": f"{name} in {city}",
-        "B2": f"any {first} in {city}",
-        "B3": f"{name} by city in {city}",
-    }[family]
+    wish = {"B2": f"any {first}", "B3": f"{name} by city"}.get(family, name)
     by_city = f"search by city {city} , " if family in ("BH", "B3") else ""
     return PocketTask(
         family=family,
-        system="nav",
+        system=f"nav , user in {city} .",
         user=f"go to {wish} .",
         rubric=f"{by_city}final {gold} .",
         gold=gold,
@@ -224,12 +219,16 @@ _PHRASES: dict[str, Callable[[str], tuple[str, ...]]] = {
 }
 
 
+_MANNERS = ("let me see what can be done here .", "one moment please , i look into it .")
+"""What opens every turn. As in real turns, the decision is a few words among many."""
+
+
 def in_words(r: random.Random, action: Action) -> str:
     """An action in the agent's own style, end-of-turn token included."""
     verb, arg = action
     kind = "tool" if verb in ("call", "ask") else verb
     phrase = r.choice(_PHRASES[kind](arg.split(" in ")[0]))
-    return " ".join(filter(None, (phrase, verb, arg, "<e>")))
+    return " ".join(filter(None, (r.choice(_MANNERS), phrase, verb, arg, "<e>")))
 
 
 def read_action(words: Sequence[str]) -> Action | None:

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from rti import ConfigError
 from rti.cli import main
 from rti.compare import mean_interval
 from rti_pocket.results import page
@@ -94,3 +95,36 @@ def test_the_command_writes_and_checks(tmp_path, capsys):
     (folder / "claims.toml").write_text(CLAIM.format(expect="above"), encoding="utf-8")
     assert main(words) == 1
     assert "no compare.json" in capsys.readouterr().err
+
+
+def test_a_claim_may_be_about_the_course_of_the_runs(tmp_path):
+    folder = stored(tmp_path, CLEAR)
+    claim = (
+        CLAIM.format(expect="below")
+        .replace('second = "grpo"', 'second = "rti"')
+        .replace("because", 'metric = "last mean_ppl"\nagainst = "{against}"\nbecause')
+    )
+    lab = json.loads((folder / "lab.json").read_text(encoding="utf-8"))
+    lab["cells"] = {
+        f"rti-{seed}": {
+            "train": {"mean_ppl": [4.0 + seed / 10, 2.0]},
+            "before": {"probe_ppl": 5.0 + seed / 10},
+        }
+        for seed in range(1, 6)
+    }
+
+    def judged(against):
+        (folder / "lab.json").write_text(json.dumps(lab), encoding="utf-8")
+        (folder / "claims.toml").write_text(claim.format(against=against), encoding="utf-8")
+        text = page(folder)
+        return next(row for row in text.splitlines() if row.startswith("| RTI learns more"))
+
+    row = judged("first mean_ppl")
+    assert "rti, last mean_ppl − first mean_ppl: −2.30 (" in row
+    assert row.endswith("| yes |")
+    assert "last mean_ppl − before probe_ppl: −3.30 (" in judged("before probe_ppl")
+    lab["cells"]["rti-5"]["train"]["mean_ppl"][1] = None  # no turn was intervened on at the end
+    assert "| 4 paired seeds only | open |" in judged("first mean_ppl")
+
+    with pytest.raises(ConfigError, match=r"arm 'rti' has no metric 'ppl'; it has mean_ppl"):
+        judged("first ppl")
