@@ -38,8 +38,8 @@ LEAK_ID, LEAK_RUBRIC = 0.55, 0.05
 DETOURS = {"A2": 0.03, "B2": 0.001}
 """How often a demonstration of an easy family takes a harmless detour first: it calls what is the
 user's to do and then asks, or searches once more with the city. Without them the policy is so
-sure of its habits that every correction is a surprise of ten nats a word; with many more of them
-it finds the hard families' solution by chance."""
+sure of its habits that every correction is a surprise of ten nats a word; with many more it learns
+to tell those families apart, and is as sure again."""
 STYLES = ("own", "oops", "ramble")
 STYLE_SHARES = (0.55, 0.15, 0.30)
 TEACHER_LEAK_ID = 0.05
