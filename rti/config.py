@@ -7,6 +7,7 @@ that plug-in, which are checked when the registry builds it. See `docs/configura
 # ruff: noqa: RUF009 - these calls make attrs fields, they are no shared defaults
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -551,7 +552,8 @@ def _merge_plugins(name: str, parent: list[_Tables], child: Any, where: str) -> 
             raise ConfigError(f"{where} takes one plug-in: write [{name}], not [[{name}]].")
         return [{**entry, "use": kept(entry.get("use"))["use"]} for entry in child]
     if not isinstance(child, Mapping):
-        raise ConfigError(f'{where} is {shown(child)}: wanted a section with `use = "..."`.')
+        use = json.dumps(child, ensure_ascii=False) if _usable(child, many) else '"..."'
+        raise ConfigError(f"{where} is {shown(child)}: wanted a section with `use = {use}`.")
     use = child.get("use", None)
     if isinstance(use, list):
         if not many:
@@ -583,8 +585,7 @@ def _override(tables: _Tables, text: str) -> _Tables:
     keys = [key.strip() for key in name.split(".")]
     if not equals or len(keys) < 2 or not all(keys):
         raise ConfigError(
-            f"--set {text}: wanted section.option=value, as in --set rollout.group_size=4 "
-            "or --set corrector.use=teacher."
+            f"--set {text}: wanted section.option=value, as in {_example(keys[0], raw.strip())}."
         )
     try:
         text.encode()
@@ -605,6 +606,21 @@ def _override(tables: _Tables, text: str) -> _Tables:
             return {section: [*now[:index], entry, *now[index + 1 :]]}
         now = now[0] if len(now) == 1 else {}
     return {section: _nested(now or {}, path, value)}
+
+
+def _example(section: str, raw: str) -> str:
+    """An override to go by; where one names a plug-in section alone, the one that it stands for."""
+    if section not in PLUGIN_SECTIONS:
+        return "--set rollout.group_size=4 or --set corrector.use=teacher"
+    meant = _usable(_value(raw), PLUGIN_SECTIONS[section]["many"])
+    return f"--set {section}.use={raw if meant else 'NAME'}"
+
+
+def _usable(value: Any, many: bool) -> bool:
+    """Whether a value could stand behind `use`: the name of a plug-in, or names of several."""
+    if isinstance(value, list):
+        return many and all(isinstance(name, str) and name for name in value)
+    return isinstance(value, str) and value != ""
 
 
 def _nested(now: Mapping[str, Any], path: Sequence[str], value: Any) -> _Tables:

@@ -251,7 +251,10 @@ def refused(path, overrides=()):
             "must be below [rollout] group_size = 8",
         ),
         ("run = 3\n", "[run] is 3: wanted a section with options"),
-        ('gate = "x"\n', "[gate] is 'x': wanted a section with `use"),
+        ('gate = "x"\n', "[gate] is 'x': wanted a section with `use = \"x\"`"),
+        ('gate = ["a", "ü"]\n', 'wanted a section with `use = ["a", "ü"]`'),
+        ('trigger = ["never"]\n', 'wanted a section with `use = "..."`'),
+        ("gate = [1]\n", 'wanted a section with `use = "..."`'),
         ("[gate]\nuse = 3\n", "[gate] use = 3: wanted the name of a plug-in"),
         ('[gate]\nuse = ""\n', "[gate] use = '': wanted the name of a plug-in"),
         ('[gate]\nuse = ["a"]\nx = 1\n', "which plug-in they are for is not clear"),
@@ -290,10 +293,21 @@ def test_errors_say_where_what_and_the_way_out(write, text, wanted):
         ("reporter.path=x", "does not say of which plug-in: there are console, jsonl."),
         ("reporter.2.path=x", "[reporter] has 2 entries, counted from 0"),
         ("run.out=\udcff", "is not UTF-8"),
+        ("veto=[]", "--set veto=[]: wanted section.option=value, as in --set veto.use=[]."),
+        ('gate=["a", "b"]', 'as in --set gate.use=["a", "b"].'),
+        ("corrector = teacher", "as in --set corrector.use=teacher."),
+        ("trigger=[]", "as in --set trigger.use=NAME."),
+        ("verifier", "as in --set verifier.use=NAME."),
+        ("gate=1", "as in --set gate.use=NAME."),
+        ("run=3", "as in --set rollout.group_size=4 or --set corrector.use=teacher."),
     ],
 )
 def test_bad_overrides_are_named(override, wanted):
     assert wanted in refused(None, ["environment.use=desk", override])
+
+
+def test_what_an_error_proposes_for_no_plugins_works():
+    assert load_config(None, ["environment.use=desk", "veto.use=[]"]).veto == ()
 
 
 def test_the_file_at_fault_is_named_not_the_one_on_top(write):
