@@ -17,7 +17,7 @@ from attrs import define, evolve, field
 from rti.config import PLUGIN_SECTIONS, Config, PluginSection
 from rti.errors import ConfigError, NumericsError
 from rti.folders import model_folder
-from rti.interfaces import Context, Objective
+from rti.interfaces import Context, Objective, Renderer
 from rti.registry import Registry
 from rti.rollout import Actor
 from rti.scoring import maybe
@@ -176,12 +176,10 @@ def local_teacher(
     own = config.policy
     section = own if own.use == local else PluginSection("policy", local)
 
-    student = getattr(context.renderer, "tokenizer", "") or config.model.path
-
     def open_it() -> Actor:
         policy: Any = registry.build(section)
         with _about_the_teacher(), registry.guard(policy):
-            check_vocabulary(weights, student)
+            check_vocabulary(weights, tokenizer_of(config, context.renderer))
             policy.bind(evolve(context, model=evolve(config.model, path=weights)))
         return actor(policy)
 
@@ -190,6 +188,21 @@ def local_teacher(
         "demonstration", section.use, f"{origin.distribution} {origin.version}".strip(), weights
     )
     return Teacher(open_it, by, config.teacher.demonstration_tries)
+
+
+def teacher_folder(weights: str) -> Path:
+    """The folder that `[teacher] weights` names.
+
+    Raises:
+        ConfigError: when there is no such folder.
+    """
+    with _about_the_teacher():
+        return model_folder(weights)
+
+
+def tokenizer_of(config: Config, renderer: Renderer) -> str:
+    """Where the policy's own vocabulary lies."""
+    return getattr(renderer, "tokenizer", "") or config.model.path
 
 
 def check_vocabulary(teacher: str, student: str) -> None:
@@ -201,7 +214,7 @@ def check_vocabulary(teacher: str, student: str) -> None:
     Raises:
         ConfigError: for a folder without a model or tokenizer, or another vocabulary.
     """
-    theirs = _vocabulary(model_folder(teacher))
+    theirs = _vocabulary(teacher_folder(teacher))
     ours = _vocabulary(Path(student) if Path(student).is_dir() else model_folder(student))
     if theirs == ours:
         return

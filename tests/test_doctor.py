@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from doctor_cases import Capture, doctor, one, sets
 pytest.importorskip("torch", reason="needs the extra hf")
 
 from rti.cli import main
+from rti.folders import model_folder
 
 # --- the whole ------------------------------------------------------------------------------------
 
@@ -99,6 +101,44 @@ def test_sections_that_contradict_each_other(pocket_toml: Path, capsys: Capture)
     assert [f["level"] for f in judges] == ["warning", "warning"]
     assert "below plain GRPO" in judges[0]["text"]
     assert one(findings, "room")["level"] == "error"
+
+
+def foreign(folder: Path) -> Path:
+    """The pocket worlds' base model with two words of its vocabulary exchanged."""
+    shutil.copytree(model_folder("rti_pocket:base"), folder)
+    path = folder / "tokenizer.json"
+    table = json.loads(path.read_text(encoding="utf-8"))
+    words = table["model"]["vocab"]
+    words["telecom"], words["nav"] = words["nav"], words["telecom"]
+    path.write_text(json.dumps(table), encoding="utf-8")
+    return folder
+
+
+def test_an_objective_that_needs_a_teacher_has_one(
+    pocket_toml: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    def told(*changes: str, words: tuple[str, ...] = ()) -> tuple[str, str]:
+        options = ["--only", "config", *words, *sets(*changes)]
+        code, findings = doctor(capsys, pocket_toml, *options)
+        found = one(findings, "teacher")
+        assert code == (found["level"] == "error")
+        return found["level"], found["text"]
+
+    for objective in ("luffy", "opd"):
+        level, text = told(f"objective.use={objective}")
+        assert level == "error"
+        assert "[teacher] weights is empty, but [objective] needs" in text
+        use = f"objective.use={objective}"
+        assert told(use, "teacher.weights=rti_pocket:base")[0] == "ok"
+    level, text = told(use, "teacher.weights=nowhere")
+    assert (level, text[:29]) == ("error", "[teacher] weights = 'nowhere'")
+    assert told(use, "teacher.weights=nowhere", words=("--offline",))[0] == "note"
+    level, text = told(use, f"teacher.weights={foreign(tmp_path / 'foreign')}")
+    assert level == "error"
+    assert "its tokenizer is not the policy's" in text
+    level, text = told("teacher.weights=nowhere")
+    assert level == "note"
+    assert "grpo learns from no teacher" in text
 
 
 def test_an_empty_veto_is_told_unless_nothing_is_corrected(

@@ -88,6 +88,28 @@ def test_the_estimate_of_a_run(tmp_path: Path) -> None:
     assert cost.update > (2 + 2 + 12 + 4) * p
 
 
+def test_a_teacher_of_the_run_counts(tmp_path: Path, pocket_toml: Path, capsys: Capture) -> None:
+    shape = read_shape(qwen3_8b(tmp_path))
+    config = load_config(RECIPES / "tau2-telecom-qwen3-8b-self.toml")
+    trainer = Registry.load().build(config.trainer)
+    for sleeps in (True, False):
+        alone = estimate(shape, config, trainer, sleeps, 20480)
+        taught = estimate(shape, config, trainer, sleeps, 20480, shape)
+        assert taught.update - alone.update == 2 * shape.parameters
+        assert taught.rollout - alone.rollout == 2 * shape.parameters
+
+    words = ["--offline", "--only", "memory"]
+    for changes, line in (
+        (["objective.use=opd", "teacher.weights=rti_pocket:base"], "teacher: weights 1."),
+        (["objective.use=opd", "teacher.weights=nowhere"], "teacher: not counted"),
+        (["teacher.weights=rti_pocket:base"], ""),
+    ):
+        _, findings = doctor(capsys, pocket_toml, *words, *sets(*changes))
+        for check in ("update", "rollouts"):
+            lines = [d for d in one(findings, check)["details"] if d.startswith("teacher")]
+            assert [d.startswith(line) for d in lines] == ([True] if line else [])
+
+
 def test_a_run_that_does_not_fit_is_not_loaded(
     pocket_toml: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from rti.doctor.parts import Parts
 from rti.errors import ConfigError, RtiError
 from rti.evaluate import pick_tasks
 from rti.folders import model_folder
+from rti.teacher import check_vocabulary, missing, needed, teacher_folder, tokenizer_of
 from rti.types import Group, Rollout, Task
 
 PLUGINS = ("environment", "objective")
@@ -26,6 +27,7 @@ async def look(parts: Parts) -> AsyncIterator[Finding]:
         yield finding
     for check, function in (
         ("trainer", _trainer),
+        ("teacher", _teacher),
         ("judges", _judges),
         ("when", _when),
         ("room", _room),
@@ -135,6 +137,41 @@ def _trainer(parts: Parts) -> Iterator[Finding]:
             f'[intervention] score_by = "trainer", but {config.trainer.use} cannot score. Choose '
             'another trainer, or score_by = "policy".',
         )
+
+
+def _teacher(parts: Parts) -> Finding | None:
+    """What a run looks at before it begins: is there a teacher, with the policy's vocabulary?"""
+    config, objective, renderer = parts.config, parts["objective"], parts["renderer"]
+    weights = config.teacher.weights
+    if objective is None or not (weights or needed(objective)):
+        return None
+    if not needed(objective):
+        return Finding(
+            "note",
+            "teacher",
+            f"[teacher] weights = {weights!r} is not loaded: the objective {config.objective.use} "
+            "learns from no teacher.",
+        )
+    if not weights:
+        raise missing(objective)
+    try:
+        teacher_folder(weights)
+    except ConfigError:
+        if not parts.offline:
+            raise
+        return Finding("note", "teacher", f"{weights!r} is not on this machine: not looked at")
+    if parts.folder is None or renderer is None or parts["policy"] is None:
+        return Finding(
+            "note",
+            "teacher",
+            f"{weights} is there; whether it has the policy's vocabulary is not known without the "
+            "policy's model and renderer",
+        )
+    with parts.registry.guard(parts["policy"]):
+        check_vocabulary(weights, tokenizer_of(config, renderer))
+    return Finding(
+        "ok", "teacher", f"{weights} is there, for {config.objective.use}; one vocabulary"
+    )
 
 
 def _judges(parts: Parts) -> Iterator[Finding]:

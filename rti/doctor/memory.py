@@ -5,6 +5,7 @@ those of LoRA adapters, which are float32), L layers of width h with feed-forwar
 of width d_kv, a vocabulary of V, and n tokens in a micro-batch of which m are in the loss:
 
     weights            P·b, in the trainer and again in the policy
+    teacher            its own P·b all the time, where the objective learns from [teacher] weights
     reference          P·b, with a KL penalty and without LoRA
     optimiser          A·8 (Adam's two moments) + A·4 (float32 masters, where b < 4)
     gradients          A·4
@@ -15,9 +16,9 @@ of width d_kv, a vocabulary of V, and n tokens in a micro-batch of which m are i
     logits             m·V·(b + 12), in bfloat16; m·V·12 in float32: the logits, their
                        log-softmax, and the gradient of it
 
-    during rollouts    both weights + reference + optimiser + keys and values
-    during an update   the trainer's weights + reference + optimiser, and beside them the greater
-                       of (gradients + activations + logits, + the policy's weights where it
+    during rollouts    both weights + teacher + reference + optimiser + keys and values
+    during an update   the trainer's weights + teacher + reference + optimiser, and beside them the
+                       greater of (gradients + activations + logits, + the policy's weights where it
                        cannot sleep) and (the policy's weights + merged weights)
 
 n is `micro_batch_tokens`, or one rollout where that is longer; m is what the agent says in it:
@@ -39,6 +40,8 @@ from rti.doctor.finding import Finding, attempt
 from rti.doctor.free import free_bytes
 from rti.doctor.headers import Shape, read_shape
 from rti.doctor.parts import Parts
+from rti.errors import ConfigError
+from rti.teacher import needed, teacher_folder
 
 GIB = 2**30
 TIGHT = 0.9
@@ -60,11 +63,12 @@ class Estimate:
     activations: int
     logits: int
     sleeps: bool
+    teacher: int = 0
 
     @property
     def kept(self) -> int:
-        """What lies there all the time, without the policy."""
-        return self.weights + self.reference + self.optimiser
+        """What lies there all the time, without the policy. A teacher never sleeps."""
+        return self.weights + self.reference + self.optimiser + self.teacher
 
     @property
     def rollout(self) -> int:
@@ -84,7 +88,14 @@ class Estimate:
         return self.kept + max(working, self.weights + self.merged)
 
 
-def estimate(shape: Shape, config: Config, trainer: Any, sleeps: bool, context: int) -> Estimate:
+def estimate(
+    shape: Shape,
+    config: Config,
+    trainer: Any,
+    sleeps: bool,
+    context: int,
+    teacher: Shape | None = None,
+) -> Estimate:
     """By the formulas above, for rollouts of `context` tokens."""
     b = 2 if config.model.dtype == "bfloat16" else 4
     rank = int(getattr(trainer, "lora_rank", 0))
@@ -114,6 +125,7 @@ def estimate(shape: Shape, config: Config, trainer: Any, sleeps: bool, context: 
         activations=activations,
         logits=m * shape.vocabulary * (12 + (b if b < 4 else 0)),
         sleeps=sleeps,
+        teacher=teacher.parameters * b if teacher else 0,
     )
 
 
@@ -145,7 +157,7 @@ def _run(parts: Parts) -> Iterator[Finding]:
     context = _context(parts)
     policy = parts["policy"]
     sleeps = hasattr(policy, "sleep") and bool(getattr(policy, "sleep_mode", True))
-    cost = estimate(shape, config, parts["trainer"], sleeps, context)
+    cost = estimate(shape, config, parts["trainer"], sleeps, context, _teacher(parts))
     device = config.model.device
     free = None if parts.offline and device != "cpu" else free_bytes(device)
     of = (
@@ -167,6 +179,7 @@ def _run(parts: Parts) -> Iterator[Finding]:
             "policy: weights asleep meanwhile"
             if sleeps
             else f"policy: weights {_gb(cost.weights)}",
+            *_of_the_teacher(parts, cost),
         ),
     )
     one = cost.kv_token * context
@@ -185,11 +198,31 @@ def _run(parts: Parts) -> Iterator[Finding]:
         "rollouts",
         text,
         (
-            f"trainer: {_gb(cost.kept)}; policy: weights {_gb(cost.weights)}",
+            f"trainer: {_gb(cost.kept - cost.teacher)}; policy: weights {_gb(cost.weights)}",
+            *_of_the_teacher(parts, cost),
             f"keys and values: {_gb(one)} a rollout of {context} tokens, {_gb(cost.kv)} for "
             f"{cost.rollouts} of them",
         ),
     )
+
+
+def _teacher(parts: Parts) -> Shape | None:
+    """The local teacher that the run loads, if its folder is there."""
+    weights, objective = parts.config.teacher.weights, parts["objective"]
+    if not weights or objective is None or not needed(objective):
+        return None
+    try:
+        return read_shape(teacher_folder(weights))
+    except ConfigError:  # the config's own check says so
+        return None
+
+
+def _of_the_teacher(parts: Parts, cost: Estimate) -> tuple[str, ...]:
+    if cost.teacher:
+        return (f"teacher: weights {_gb(cost.teacher)}",)
+    objective = parts["objective"]
+    needs = objective is not None and needed(objective)
+    return ("teacher: not counted, its folder is not known here",) if needs else ()
 
 
 def loads(parts: Parts) -> str:
