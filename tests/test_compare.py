@@ -75,6 +75,11 @@ def lasting(out: Path) -> Any:
     return strip(json.loads(text))
 
 
+def present(out: Path) -> dict[Path, int]:
+    """When each file of all runs was written."""
+    return {p: p.stat().st_mtime_ns for p in out.glob("*-*/**/*") if p.is_file()}
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An unbroken compare."""
@@ -175,6 +180,8 @@ def test_another_config_than_the_stored_runs_is_an_error(
     said = capsys.readouterr().err
     assert "rti-1 holds a run of another config: [gate] was" in said
     assert "--rerun rti" in said
+    assert main(["compare", str(other), "--rerun", "rti", "--dry-run"]) == 0
+    assert "3 of 5 runs are done." in capsys.readouterr().out
 
 
 BAD = [
@@ -337,10 +344,16 @@ def test_two_compares_in_one_folder_are_refused(
 ) -> None:
     import fcntl
 
+    before = present(whole / "out")
     with (whole / "out" / "compare.lock").open("w") as file:
+        file.write("123\n")
+        file.flush()
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert main(["compare", str(whole / "small.toml")]) == 2
-    assert "another rti compare is at work there" in capsys.readouterr().err
+        for words in ([], ["--rerun", "equal"]):
+            assert main(["compare", str(whole / "small.toml"), *words]) == 2
+            assert "another rti compare is at work there" in capsys.readouterr().err
+    assert present(whole / "out") == before
+    assert (whole / "out" / "compare.lock").read_text(encoding="utf-8") == "123\n"
 
 
 def test_rerun_throws_the_runs_of_one_arm_away(
@@ -348,8 +361,12 @@ def test_rerun_throws_the_runs_of_one_arm_away(
 ) -> None:
     assert main(["compare", str(whole / "small.toml"), "--rerun", "nobody"]) == 2
     assert "there is no such arm" in capsys.readouterr().err
-    before = (whole / "out" / "equal-1" / "events.jsonl").stat().st_mtime_ns
-    kept = (whole / "out" / "rti-1" / "events.jsonl").stat().st_mtime_ns
+    before = present(whole / "out")
+    assert main(["compare", str(whole / "small.toml"), "--rerun", "equal", "--dry-run"]) == 0
+    told = capsys.readouterr().out
+    assert "to do  equal-1" in told
+    assert "4 of 5 runs are done." in told
+    assert present(whole / "out") == before
     assert main(["compare", str(whole / "small.toml"), "--rerun", "equal"]) == 0
-    assert (whole / "out" / "equal-1" / "events.jsonl").stat().st_mtime_ns > before
-    assert (whole / "out" / "rti-1" / "events.jsonl").stat().st_mtime_ns == kept
+    for path, at in present(whole / "out").items():
+        assert (before.get(path) == at) is ("equal-1" not in path.parts)

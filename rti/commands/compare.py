@@ -47,7 +47,7 @@ def run(args: argparse.Namespace, registry: Registry) -> int:
 
     if args.jobs < 0:
         raise ConfigError(f"--jobs {args.jobs}: must be at least 1; 0 for the number of cores.")
-    made = plan(read_spec(args.file), registry, () if args.dry_run else args.rerun)
+    made = plan(read_spec(args.file), registry, args.rerun)
     console = Console(highlight=False)
     if args.dry_run:
         for line in _listed(made):

@@ -74,11 +74,12 @@ def filled(text: str, spec: Spec, seed: int) -> str:
     return text.replace("{out}", spec.out).replace("{seed}", str(seed))
 
 
-def cells_of(spec: Spec, registry: Registry) -> list[Cell]:
+def cells_of(spec: Spec, registry: Registry, rerun: Sequence[str] = ()) -> list[Cell]:
     """All cells, seed after seed, those that others wait for first.
 
     Raises:
-        ConfigError: for a bad recipe or option of any arm, or a stored run of another config.
+        ConfigError: for a bad recipe or option of any arm, or a stored run of another config, if
+            its arm is not in `rerun`.
     """
     order = sorted(spec.arms, key=lambda name: bool(spec.arms[name].tokens_of))
     seeds = dict.fromkeys(s for name in spec.arms for s in spec.seeds_of(name))
@@ -87,7 +88,7 @@ def cells_of(spec: Spec, registry: Registry) -> list[Cell]:
     ]
     for name in spec.arms:  # a bad option of the last arm must not be found after hours
         resolved(next(c for c in cells if c.arm == name), registry)
-    return [_checked(cell, registry) for cell in cells]
+    return [cell if cell.arm in rerun else _checked(cell, registry) for cell in cells]
 
 
 def _cell(spec: Spec, name: str, seed: int) -> Cell:

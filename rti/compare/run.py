@@ -39,11 +39,13 @@ class Plan:
     cells: tuple[Cell, ...]
     preparations: tuple[Preparation, ...]
     done: frozenset[str]
-    """Names of what is done."""
+    """Names of what is done, and is not to be done anew."""
+    anew: tuple[Cell, ...] = ()
+    """Cells whose stored runs are thrown away first."""
 
 
 def plan(spec: Spec, registry: Registry, rerun: Sequence[str] = ()) -> Plan:
-    """What there is to do. Runs of the arms in `rerun` are thrown away.
+    """What there is to do, with all runs of the arms in `rerun`. It touches nothing.
 
     Raises:
         ConfigError: for a bad recipe or option of any arm, an arm in `rerun` that is none, or a
@@ -52,12 +54,12 @@ def plan(spec: Spec, registry: Registry, rerun: Sequence[str] = ()) -> Plan:
     for name in rerun:
         if name not in spec.arms:
             raise ConfigError(f"--rerun {name}: there is no such arm in {spec.file}.")
-        for seed in spec.seeds_of(name):
-            shutil.rmtree(Path(spec.out) / f"{name}-{seed}", ignore_errors=True)
-    cells, before = cells_of(spec, registry), preparations(spec)
+    cells, before = cells_of(spec, registry, rerun), preparations(spec)
     marks = prepared(spec)
-    done = {p.name for p in before if p.words in marks} | {c.name for c in cells if c.done}
-    return Plan(spec, registry, tuple(cells), tuple(before), frozenset(done))
+    anew = tuple(c for c in cells if c.arm in rerun)
+    done = {p.name for p in before if p.words in marks}
+    done |= {c.name for c in cells if c not in anew and c.done}
+    return Plan(spec, registry, tuple(cells), tuple(before), frozenset(done), anew)
 
 
 def carry_out(made: Plan, at_once: int, tell: Callable[[Sequence[Job]], None]) -> dict[str, Any]:
@@ -69,6 +71,9 @@ def carry_out(made: Plan, at_once: int, tell: Callable[[Sequence[Job]], None]) -
     """
     spec, services = made.spec, Services(made.spec)
     with _alone(Path(spec.out)):
+        for cell in made.anew:
+            shutil.rmtree(cell.folder, ignore_errors=True)
+        made = plan(spec, made.registry)  # another compare may have done something since
         jobs = list(_jobs(made, services))
         try:
             failed = run_jobs(jobs, at_once, set(made.done), tell)
@@ -144,7 +149,7 @@ def _alone(place: Path) -> Iterator[None]:
     import fcntl
 
     place.mkdir(parents=True, exist_ok=True)
-    with (place / LOCK).open("w") as file:
+    with (place / LOCK).open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -152,6 +157,7 @@ def _alone(place: Path) -> Iterator[None]:
                 f"[compare] out = {str(place)!r}: another rti compare is at work there. Wait for "
                 "it, or choose another folder."
             ) from error
+        file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()
         yield
