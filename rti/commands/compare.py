@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,6 +63,8 @@ def run(args: argparse.Namespace, registry: Registry) -> int:
         stem = args.save / Path(args.file).stem
         save(found, stem)
         console.print(f"Saved: {stem}.json, .csv, .md", markup=False, soft_wrap=True)
+    look = f"To look at it: rti report {shlex.quote(str(place))}"
+    console.print(look, markup=False, soft_wrap=True)
     return 0
 
 
