@@ -7,7 +7,8 @@ A timer would let the machine's load decide who shares a batch, and padding chan
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
 
@@ -52,8 +53,11 @@ class Lockstep(Generic[Request, Result]):
         try:
             results = await asyncio.gather(*tasks, return_exceptions=True)
         finally:
-            # One that was cancelled before it began never came to its own end.
+            # One that was cancelled before it began never came to its own end …
             self._live.difference_update(members)
+            for coroutine in coroutines:  # … and would complain that it was never awaited
+                if inspect.iscoroutine(coroutine):
+                    _close_unbegun(coroutine)
             if caller is not None:
                 self._live.add(caller)
         for result in results:
@@ -101,6 +105,11 @@ class Lockstep(Generic[Request, Result]):
             return
         for w, result in answered:
             w.future.set_result(result)
+
+
+def _close_unbegun(coroutine: Coroutine[Any, Any, Any]) -> None:
+    if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+        coroutine.close()
 
 
 @define

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 
 import pytest
@@ -245,6 +246,24 @@ def test_a_cancelled_gather_runs_nothing_and_leaves_nothing_behind():
 
     assert run(scenario()) == [[9], [16]]
     assert recorder.batches == [[3, 4]]
+
+
+@pytest.mark.filterwarnings("error")
+def test_episodes_that_a_cancel_kept_from_beginning_do_not_complain():
+    """Ctrl-C in the middle of an update is heard when the next rollouts are gathered."""
+    recorder, begun = Recorder(), []
+
+    async def episode(number):
+        begun.append(number)
+
+    async def main():
+        asyncio.current_task().cancel()
+        await recorder.lockstep.gather([episode(n) for n in range(5)])
+
+    with pytest.raises(asyncio.CancelledError):
+        run(main())
+    gc.collect()  # "never awaited" is said when they are collected
+    assert begun == []
 
 
 def test_works_outside_gather_and_after_it():
