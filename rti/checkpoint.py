@@ -11,8 +11,10 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from attrs import asdict, frozen
 
@@ -37,13 +39,14 @@ class State:
     format: int = FORMAT
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file so that it is never seen half written."""
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write into, which takes the place of `path` in one go when it is whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         Path(name).chmod(0o644)
@@ -52,6 +55,12 @@ def write_text(path: Path, text: str) -> None:
         Path(name).unlink(missing_ok=True)
         raise
     _sync(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file so that it is never seen half written."""
+    with replacing(path) as file:
+        file.write(text.encode("utf-8"))
 
 
 def save(folder: Path, state: State, write: Callable[[Path], None], keep: int) -> Path:

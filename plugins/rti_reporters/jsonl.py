@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,34 @@ import structlog
 from attrs import define, field
 
 from rti import Context
-from rti.checkpoint import write_text
+from rti.checkpoint import replacing
 from rti.events import as_record
 
 FILE = "events.jsonl"
+
+
+def whole_lines(path: Path, only: bytes = b"") -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """The lines of a log that hold an event of some step, one at a time: a log may be gigabytes.
+
+    Others are left out: a kill cuts the last one short, perhaps within a letter. With `only`, so
+    are lines without these bytes.
+    """
+    with path.open("rb") as file:
+        for line in file:  # ends at \n alone: a customer's text may hold other line breaks
+            if only not in line:
+                continue
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(record, dict) and isinstance(record.get("step"), int):
+                yield line.rstrip(b"\n"), record
+
+
+def _late(record: Mapping[str, Any], step: int) -> bool:
+    """Whether a run that goes on from a checkpoint at `step` will tell this event again."""
+    late = record["step"] == step and record.get("event") in ("StepDone", "TurnRepaired")
+    return late or record["step"] > step
 
 
 @define
@@ -34,19 +59,10 @@ class JsonlReporter:
         """Drop what a killed run wrote after the checkpoint that it goes on from; −1: all of it."""
         if not self._path.exists():
             return
-        kept = []
-        # Not splitlines: a customer's text may hold other line breaks. And a kill may cut a letter.
-        for line in self._path.read_text(encoding="utf-8", errors="replace").split("\n"):
-            try:
-                record = json.loads(line)
-            except ValueError:  # the line that the kill cut short
-                continue
-            late = record["step"] > step or (
-                record["step"] == step and record["event"] in ("StepDone", "TurnRepaired")
-            )
-            if not late:
-                kept.append(line + "\n")
-        write_text(self._path, "".join(kept))
+        with replacing(self._path) as file:
+            for line, record in whole_lines(self._path):
+                if not _late(record, step):
+                    file.write(line + b"\n")
 
     def report(self, event: Any) -> None:
         """Append one line."""

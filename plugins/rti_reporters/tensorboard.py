@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from attrs import define, field
 
 from rti import Context, anything, option
+from rti.checkpoint import replacing
 from rti.events import Evaluated, RunEnded, StepDone, TurnRepaired
 
 FOLDER = "tensorboard"
@@ -45,12 +46,17 @@ class TensorBoardReporter:
         self._folder = context.out / FOLDER
 
     def rewind(self, step: int) -> None:
-        """Take back what a killed run wrote after the checkpoint that it goes on from.
+        """Take back what a killed run wrote after the checkpoint that it goes on from; −1: all.
 
-        The files stay; their late points are marked as superseded. TensorBoard honours that for
-        scalars, and may go on showing texts that were taken back.
+        Marking late points as superseded (`purge_step`) is not enough: TensorBoard honours that
+        for curves alone. It is done beside, for a TensorBoard that has read the files already.
         """
         self._purge = max(0, step + 1)
+        for path in sorted(self._folder.glob("*tfevents*")):
+            if path.name.startswith("."):  # half of such a rewrite, which a kill left behind
+                path.unlink()
+            else:
+                _take_back(path, step)
 
     def report(self, event: Any) -> None:
         """Write what can be drawn."""
@@ -96,6 +102,25 @@ class TensorBoardReporter:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
+
+
+def _take_back(path: Path, step: int) -> None:
+    """Keep of a file of events what stands at `step` or before it; no file, where that is none."""
+    from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    kept = 0
+    with replacing(path) as file:
+        writer = RecordWriter(file)
+        for raw in RawEventFileLoader(str(path)).Load():  # ends where a kill cut the file short
+            event = Event.FromString(raw)
+            header = event.HasField("file_version")
+            if header or event.step <= step:
+                writer.write(raw)
+                kept += not header
+    if not kept:
+        path.unlink()
 
 
 def _finite(metrics: Mapping[str, float]) -> Iterator[tuple[str, float]]:

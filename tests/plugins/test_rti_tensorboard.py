@@ -65,17 +65,56 @@ def test_histograms_can_be_left_out(tmp_path):
     assert read(tmp_path).Tags()["histograms"] == []
 
 
-def test_a_resumed_run_leaves_no_stale_points(tmp_path):
+def tell_steps(writer, first, last, value):
+    for n in range(first, last):
+        writer.report(repaired(n, perplexity=3.0 + value, weights=(0.8,)))
+        writer.report(StepDone(n, n + 1, {"pass@1": value}, f"said at {value}"))
+        writer.report(Evaluated(n + 1, n + 1, {"pass@1": value}))
+
+
+def everything(found):
+    """(tag, step) of all that TensorBoard finds, with what texts say."""
+    tags = found.Tags()
+    shown = [(t, p.step) for t in tags["scalars"] for p in found.Scalars(t)]
+    shown += [(t, p.step) for t in tags["histograms"] for p in found.Histograms(t)]
+    texts = [(p.step, p.tensor_proto.string_val[0].decode().strip())
+             for t in tags["tensors"] for p in found.Tensors(t)]  # fmt: skip
+    return sorted(shown), sorted(texts)
+
+
+def older(folder, second):
+    """The newest file, as if it had been begun in that second: files are read by age."""
+    [new] = [p for p in (folder / "tensorboard").iterdir() if ".000000000" not in p.name]
+    return new.rename(new.with_name(f"events.out.tfevents.000000000{second}.here"))
+
+
+@pytest.mark.parametrize("cut", [0, 1, 30])
+def test_of_steps_that_a_resume_takes_back_nothing_is_left(tmp_path, cut):
+    """After a kill in the middle of a record, and a second one behind the resume."""
     killed = reporter(tmp_path)
-    for n in range(4):
-        killed.report(StepDone(n, n + 1, {"pass@1": 0.1}, "."))
+    tell_steps(killed, 0, 4, 0.1)
     killed.close()
-    resumed = reporter(tmp_path)
-    resumed.rewind(2)  # the checkpoint behind two steps
-    for n in (2, 3):
-        resumed.report(StepDone(n, n + 1, {"pass@1": 0.9}, "."))
-    resumed.close()
-    assert points(read(tmp_path), "train/pass@1") == [(1, 0.1), (2, 0.1), (3, 0.9), (4, 0.9)]
+    file = older(tmp_path, 1)
+    file.write_bytes(file.read_bytes()[: -cut or None])
+    (file.parent / f".{file.name}.half").write_bytes(file.read_bytes())  # a kill within a rewind
+    for begins, value in ((2, 0.5), (3, 0.9)):
+        resumed = reporter(tmp_path)
+        resumed.rewind(begins)  # the checkpoint behind so many steps
+        tell_steps(resumed, begins, 5, value)
+        resumed.close()
+        older(tmp_path, begins)
+    shown, texts = everything(read(tmp_path))
+    tags = ("eval/pass@1", "repaired/ppl", "repaired/weights", "train/pass@1")
+    assert shown == sorted((tag, n) for tag in tags for n in range(1, 6))
+    assert texts == [
+        (1, "said at 0.1"), (2, "said at 0.1"), (3, "said at 0.5"),
+        (4, "said at 0.9"), (5, "said at 0.9"),
+    ]  # fmt: skip
+    values = [0.1, 0.1, 0.5, 0.9, 0.9]
+    assert points(read(tmp_path), "train/pass@1") == list(enumerate(values, 1))
+    gone = reporter(tmp_path)
+    gone.rewind(-1)  # killed before its first checkpoint
+    assert list((tmp_path / "tensorboard").iterdir()) == []
 
 
 def test_a_real_run_writes_them(pocket_toml, tmp_path):
