@@ -14,7 +14,10 @@ from attrs import asdict, field, frozen
 
 @frozen
 class RunStarted:
-    """A run began, or went on from a checkpoint at `step`. `policy` is its policy in words."""
+    """A run began, or went on from a checkpoint at `step`. `policy` is its policy in words.
+
+    It ends after `steps`, or when `token_budget` is spent, if there is one (0: there is none).
+    """
 
     out: str
     steps: int
@@ -23,6 +26,7 @@ class RunStarted:
     versions: Mapping[str, str] = field(factory=dict)
     plugins: Mapping[str, str] = field(factory=dict)
     policy: str = ""
+    token_budget: int = 0
 
 
 @frozen

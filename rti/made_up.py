@@ -2,27 +2,16 @@
 
 A correction that acts on privileged knowledge succeeds in training. What it teaches is to give an
 id without looking it up; where nobody whispers the answer, that becomes an id made up. Rewards and
-perplexities look healthy meanwhile, so every run counts such ids.
+perplexities look healthy meanwhile, so every run counts such ids; `rti.watch` says when they climb.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from attrs import define, field
-
 from rti.types import Message, Rollout
-
-WINDOW = 5
-"""Steps whose final ids are counted together, at the run's beginning and now."""
-MARGIN = 0.1
-"""A share must rise by more than this to be worth a warning, and again by as much for another."""
-DEVIATIONS = 3.0
-"""… and by more than so many standard errors of the difference of the two shares."""
 
 
 def final_ids(messages: Sequence[Message]) -> list[tuple[str, bool]]:
@@ -70,56 +59,3 @@ def _ids(value: Any) -> Iterator[str]:
 def _holds(text: str, word: str) -> bool:
     """Whether `word` stands in `text` by itself: k1 does not stand in k12."""
     return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.IGNORECASE) is not None
-
-
-@define
-class Watch:
-    """Says when the share of made-up final ids has climbed, step by step.
-
-    Compared are the last `WINDOW` steps with the first ones; after a warning, with the first ones
-    behind it. Few ids give a large standard error, so that chance does not fire it.
-    """
-
-    _first: deque[tuple[float, float]] = field(factory=deque, init=False)
-    _last: deque[tuple[float, float]] = field(factory=lambda: deque(maxlen=WINDOW), init=False)
-
-    def step(self, metrics: Mapping[str, float]) -> str:
-        """Take a step's metrics; the warning if there is one, else ""."""
-        values = metrics.get("made_up_values", 0.0)
-        self._last.append((metrics.get("made_up", 0.0) * values, values))
-        if len(self._first) < WINDOW:
-            self._first.append(self._last[-1])
-            return ""
-        before, now = _share(self._first), _share(self._last)
-        if not climbed(_total(self._first), _total(self._last)):
-            return ""
-        self._first.clear()
-        return (
-            f"Final ids that nothing in the conversation showed: {now:.0%} of the last {WINDOW} "
-            f"steps', up from {before:.0%}. Corrections may be teaching answers instead of steps: "
-            "read some (TurnRepaired in events.jsonl), and look at [verifier] and [veto]."
-        )
-
-
-def climbed(before: tuple[float, float], now: tuple[float, float]) -> bool:
-    """Whether a share rose by more than `MARGIN` and `DEVIATIONS` standard errors.
-
-    Args:
-        before: (made up, all) of the earlier steps.
-        now: the same of the later ones.
-    """
-    (made_0, all_0), (made_1, all_1) = before, now
-    if not all_0 or not all_1:
-        return False
-    rise, pooled = made_1 / all_1 - made_0 / all_0, (made_0 + made_1) / (all_0 + all_1)
-    error = math.sqrt(pooled * (1 - pooled) * (1 / all_0 + 1 / all_1))
-    return rise > max(MARGIN, DEVIATIONS * error)
-
-
-def _total(steps: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    return math.fsum(made for made, _ in steps), math.fsum(count for _, count in steps)
-
-
-def _share(steps: Sequence[tuple[float, float]]) -> float:
-    made, count = _total(steps)
-    return made / count if count else 0.0

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rti import Message, Rollout, Task, ToolCall
-from rti.made_up import Watch, climbed, final_ids, made_up_metrics
+from rti.made_up import final_ids, made_up_metrics
 
 
 def said(*parts: tuple[str, str] | ToolCall) -> list[Message]:
@@ -75,44 +75,3 @@ def test_the_share_is_over_values_and_absent_without_any() -> None:
 def test_any_text_is_judged(before: str, after: str, value: str) -> None:
     found = final_ids(said(("user", f"{before} {value} {after}"), close(value)))
     assert all(not made for _, made in found)  # it stands there, whatever it is
-
-
-# --- the warning --------------------------------------------------------------------------------
-
-
-def warned(shares: list[float], count: int = 60) -> list[int]:
-    watch = Watch()
-    said = [watch.step({"made_up": s, "made_up_values": float(count)}) for s in shares]
-    return [i for i, words in enumerate(said) if words]
-
-
-def test_a_climb_is_told_once_and_again_when_it_goes_on() -> None:
-    climb = [0.02] * 10 + [0.3] * 20 + [0.9] * 20
-    first, *later = warned(climb)
-    assert 10 <= first <= 12
-    assert later
-    assert later[0] < 36
-    assert warned([0.02] * 10 + [0.3] * 20) == [first]
-
-
-@pytest.mark.parametrize(
-    "shares", [[0.0] * 60, [0.3] * 60, [0.9] * 10 + [0.1] * 50, [0.0, 0.05] * 30]
-)
-def test_level_and_falling_shares_are_not_told(shares: list[float]) -> None:
-    assert warned(shares) == []
-
-
-def test_few_ids_are_no_climb() -> None:
-    assert not climbed((0, 3), (1, 2))
-    assert climbed((0, 100), (20, 100))
-    assert not climbed((0, 0), (5, 5))
-    watch = Watch()
-    assert not any(watch.step({"made_up_values": 0.0}) for _ in range(20))
-
-
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=40))
-def test_any_run_is_watched(steps: list[tuple[int, int]]) -> None:
-    watch = Watch()
-    for made, more in steps:
-        count = made + more
-        watch.step({"made_up_values": float(count)} | ({"made_up": made / count} if count else {}))

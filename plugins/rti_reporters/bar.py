@@ -33,8 +33,9 @@ class Bar:
             TextColumn("ETA {task.fields[eta]}", markup=False),
         )
         self._task = self._progress.add_task("", total=self.steps, completed=self.done, eta="?")
-        self._live = Live(self._progress, console=self.console, auto_refresh=False, transient=True)
-        self._live.start(refresh=True)
+        live = Live(self._progress, console=self.console, auto_refresh=False, transient=True)
+        live.start(refresh=True)  # where it fails it has stopped again
+        self._live = live
 
     def update(self, done: int, eta: str, last: str) -> None:
         """Show a finished step."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import io
 import json
 import math
+import tracemalloc
 from types import SimpleNamespace
 
 import pytest
@@ -183,6 +186,37 @@ def test_rewinding_keeps_lines_with_odd_line_breaks(jsonl, log):
     assert before[0]["history"] == "a\u2028b\u0085c\x0bd"
 
 
+def test_rewinding_holds_one_line_at_a_time(jsonl, log):
+    reporter = jsonl()
+    for number in range(40):
+        tell(reporter, [repaired(number, history="x" * 500_000), step(number)])
+    reporter.close()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        jsonl().rewind(30)
+        console = ConsoleReporter()
+        console.bind(SimpleNamespace(out=log.parent))
+        console.rewind(30)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 5e6 < log.stat().st_size
+    assert [e["step"] for e in lines(log) if e["event"] == "StepDone"] == list(range(30))
+    assert [path.name for path in log.parent.iterdir()] == ["events.jsonl"]
+
+
+@pytest.mark.parametrize("odd", ["7", "null", "[1]", '{"step": "x"}', '{"event": "StepDone"}'])
+def test_rewinding_leaves_out_what_is_no_event(jsonl, log, odd):
+    reporter = jsonl()
+    tell(reporter, [step(0)])
+    reporter.close()
+    with log.open("a") as file:
+        file.write(odd + "\n")
+    jsonl().rewind(5)
+    assert [e["step"] for e in lines(log)] == [0]
+
+
 # --- the console ----------------------------------------------------------------------------
 
 
@@ -209,9 +243,9 @@ def test_the_lines_of_a_run(capsys, clock):
     )
     clock.at = 2.0
     assert shown(capsys, reporter, step(0)) == (
-        "step 1/200  pass@1 0.25  all failed 3/4  2 of 4 groups give signal.  ETA 6 min 38 s\n"
+        "step 1/200  pass@1 0.25  all failed 3/4  2 of 4 groups give signal.  ETA ?\n"
     )
-    clock.at = 6.0
+    clock.at = 5.0
     line = shown(capsys, reporter, step(1, groups_fired=3.0, mean_ppl=12.34))
     assert (
         "repair 12 candidates → 10 flagged → 9 corrected → 5 verified → 4 admitted → 2 trained"
@@ -232,12 +266,24 @@ def test_the_lines_of_a_run(capsys, clock):
     reporter.close()
 
 
-def test_eta_in_hours_and_never_below_zero(capsys, clock):
+def test_a_token_budget_is_told(capsys, clock):
+    out = shown(capsys, ConsoleReporter(), RunStarted("x", 9, 0, 7, token_budget=1_500_000))
+    assert out == "run x: 9 steps or 1,500,000 tokens from the start, seed 7\n"
+
+
+def test_eta_is_the_pace_of_steps_and_of_nothing_before_them(capsys, clock):
     reporter = ConsoleReporter()
-    shown(capsys, reporter, RunStarted("x", 1001, 0, 0))
-    clock.at = 36.0
-    assert "ETA 10.0 h" in shown(capsys, reporter, step(0))
-    assert "ETA 0 s" in shown(capsys, reporter, step(1000))
+    shown(capsys, reporter, RunStarted("x", 1002, 0, 0))
+    clock.at = 5000.0  # a server starts, a long evaluation
+    shown(capsys, reporter, Evaluated(0, 0, {"pass@1": 0.5}))
+    assert "ETA ?" in shown(capsys, reporter, step(0))
+    clock.at = 5036.0
+    assert "ETA 10.0 h" in shown(capsys, reporter, step(1))
+    assert "ETA 0 s" in shown(capsys, reporter, step(1001))
+    assert "ETA 0 s" in shown(capsys, reporter, step(1002))
+    alone = ConsoleReporter()
+    shown(capsys, alone, RunStarted("x", 1, 0, 0))
+    assert "ETA 0 s" in shown(capsys, alone, step(0))
 
 
 def test_every_so_many_steps_or_quietly(capsys, clock):
@@ -261,33 +307,112 @@ def test_text_is_shown_as_it_is(capsys, clock):
     assert shown(capsys, reporter, SimpleNamespace(step=1)) == ""  # an event it does not know
 
 
+def shares(shares, first=0):
+    return [step(first + n, made_up=s, made_up_values=40.0) for n, s in enumerate(shares)]
+
+
+def warned(out):
+    return [line for line in out.splitlines() if line.startswith("warning:")]
+
+
 def test_a_climbing_share_of_made_up_ids_is_told_once(capsys, clock):
     reporter = ConsoleReporter(quiet=True)
-    shares = [0.0] * 8 + [0.6] * 8
-    out = shown(
-        capsys, reporter, RunStarted("x", 16, 0, 0),
-        *(step(n, made_up=s, made_up_values=40.0) for n, s in enumerate(shares)),
-    )  # fmt: skip
-    [warning] = [line for line in out.splitlines() if line.startswith("warning:")]
+    out = shown(capsys, reporter, RunStarted("x", 30, 0, 0), *shares([0.0] * 15 + [0.6] * 15))
+    [warning] = warned(out)
     assert "look at [verifier] and [veto]" in warning
     level = ConsoleReporter(quiet=True)
-    out = shown(capsys, level, *(step(n, made_up=0.3, made_up_values=40.0) for n in range(20)))
-    assert out == ""
+    assert shown(capsys, level, *shares([0.3] * 30)) == ""
+
+
+@pytest.mark.parametrize("console_first", [True, False])
+def test_a_climb_that_began_before_a_resume_is_seen(capsys, clock, jsonl, log, console_first):
+    """Whichever reporter takes the killed run's steps back first."""
+    killed = jsonl()
+    tell(killed, [*a_run(0, 1), *shares([0.0] * 14, 1), *shares([0.9] * 10, 15)])
+    killed.close()
+    with log.open("ab") as file:
+        file.write(b'{"event": "StepDone", "step": 3, "metrics": 7}\nnull\n{"step": "StepDone"}\n')
+        file.write(b'{"event": "StepDone", "step": 25, "met')
+    console = ConsoleReporter(quiet=True)
+    console.bind(SimpleNamespace(out=log.parent))
+    order = [console, jsonl()] if console_first else [jsonl(), console]
+    for reporter in order:
+        reporter.rewind(15)
+    assert warned(shown(capsys, console, *shares([0.0] * 3, 15))) == []  # what came after is gone
+    [warning] = warned(shown(capsys, console, *shares([0.6] * 10, 18)))
+    assert f"`rti report {log.parent}`" in warning
+    anew = ConsoleReporter(quiet=True)  # as with a run that is not resumed
+    anew.bind(SimpleNamespace(out=log.parent))
+    anew.rewind(-1)
+    assert warned(shown(capsys, anew, *shares([0.6] * 20))) == []
+
+
+def test_without_a_log_a_resumed_run_is_watched_from_there(capsys, clock, tmp_path):
+    console = ConsoleReporter(quiet=True)
+    console.bind(SimpleNamespace(out=tmp_path / "run"))
+    console.rewind(5)
+    assert warned(shown(capsys, console, *shares([0.0] * 15 + [0.6] * 15, 5)))
+
+
+def test_letters_that_the_output_does_not_have_end_no_run(monkeypatch, clock):
+    import sys
+
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, "ascii"))
+    reporter = ConsoleReporter()
+    tell(reporter, [RunStarted("x", 9, 0, 0), step(0, "东涌 → k1", groups_fired=1.0)])
+    assert b"?? ? k1" in raw.getvalue()
+
+
+class Closed(io.StringIO):
+    """An output that takes so many lines."""
+
+    def __init__(self, error, lines):
+        super().__init__()
+        self.error, self.lines = error, lines
+
+    def write(self, text):
+        if not self.lines:
+            raise self.error
+        self.lines -= min(self.lines, text.count("\n"))
+        return len(text)
+
+
+@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize("lines", [0, 1, 3])
+@pytest.mark.parametrize(
+    "error", [BrokenPipeError(32, "Broken pipe"), OSError(5, "I/O"), ValueError("closed file")]
+)
+def test_an_output_that_is_closed_ends_no_run(monkeypatch, clock, error, lines, live):
+    import sys
+
+    import rich.console
+
+    file, real, stdout = Closed(error, lines), rich.console.Console, sys.stdout
+    monkeypatch.setattr(
+        rich.console,
+        "Console",
+        lambda **o: real(file=file, force_terminal=live, width=80, _environ={}, **o),
+    )
+    reporter = ConsoleReporter()
+    with pytest.warns(UserWarning, match="the run goes on without") as said:
+        tell(reporter, [*a_run(), RunEnded(4, "done", 1.0, 2.0)])
+    reporter.close()
+    assert len(said) == 1
+    assert sys.stdout is stdout  # a live bar takes its place while it is shown
 
 
 # --- on a terminal ----------------------------------------------------------------------------
 
 
-def terminal(monkeypatch, width=100):
+def terminal(monkeypatch, width=100, **environ):
     """A console that believes itself a terminal, and what is written to it."""
-    import io
-
     import rich.console
 
     file, real = io.StringIO(), rich.console.Console
 
     def made(**options):
-        return real(file=file, force_terminal=True, width=width, _environ={}, **options)
+        return real(file=file, force_terminal=True, width=width, _environ=environ, **options)
 
     monkeypatch.setattr(rich.console, "Console", made)
     return file
@@ -323,6 +448,21 @@ def test_closing_early_gives_the_terminal_back(monkeypatch, clock):
     reporter.close()
     reporter.close()
     assert file.getvalue().count("\x1b[?25h") == 1
+
+
+@pytest.mark.parametrize("width", [1, 2, 5, 12])
+def test_a_narrow_terminal_ends_no_run(monkeypatch, clock, width):
+    file = terminal(monkeypatch, width)
+    tell(ConsoleReporter(), [*a_run(), RunEnded(4, "done", 1.0, 2.0)])
+    assert "done" in file.getvalue().replace("\n", "")
+
+
+@pytest.mark.parametrize("name", ["dumb", "unknown"])
+def test_a_terminal_that_cannot_move_its_cursor_is_given_lines(monkeypatch, clock, name):
+    file = terminal(monkeypatch, TERM=name)
+    tell(ConsoleReporter(), [RunStarted("x", 4, 0, 0), step(0, groups_with_signal=2.0)])
+    assert "step 1/4" in file.getvalue()
+    assert "\x1b" not in file.getvalue()
 
 
 def test_in_a_real_terminal(pocket_toml):
