@@ -30,7 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     tell = "--traceback" in words
     try:
         code = _main(words)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # as it is where the shell closed it: >&-
+            sys.stdout.flush()
         return code
     except RtiError as error:
         _show(error, tell)

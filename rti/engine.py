@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+import warnings
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -25,7 +26,7 @@ from rti.config import Config, dump_config
 from rti.errors import ConfigError, InfrastructureError, RunError
 from rti.evaluate import Evaluation, evaluate, pick_tasks
 from rti.events import CheckpointSaved, Evaluated, RunEnded, RunStarted, StepDone
-from rti.interfaces import Policy
+from rti.interfaces import Policy, Reporter
 from rti.records import repaired_turns
 from rti.scoring import maybe
 from rti.types import Batch, Task
@@ -51,26 +52,32 @@ async def train(run: Run, resume: bool = False) -> State:
     """
     loop = _Loop(run)
     loop.begin(resume)
+    status, reason = "failed", ""
     try:
+        loop.start()
         await loop.run_steps()
+        status = "done"
     except asyncio.CancelledError:  # the first Ctrl-C: it comes between two steps
         loop.save()
-        loop.end("interrupted")
+        status = "interrupted"
         raise KeyboardInterrupt from None
     except KeyboardInterrupt:  # the second comes at once: the weights may be half updated
-        loop.end("interrupted", "at once; the last checkpoint stands")
+        status, reason = "interrupted", "at once; the last checkpoint stands"
         raise
     except InfrastructureError as error:  # it comes between two updates: weights and state agree
+        reason = str(error)
         loop.save()
-        loop.end("failed", str(error))
         raise RunError(
             f"{error} The run stopped before step {loop.state.step}, with a checkpoint of what it "
             "had: go on with --resume once this is mended."
         ) from error
-    except Exception as error:  # whatever it is, the reporters are told before it goes on
-        loop.end("failed", str(error))
+    except Exception as error:
+        reason = str(error)
         raise
-    loop.end("done")
+    finally:  # whatever it was, the reporters are told before it goes on
+        unsaid = loop.end(status, reason)
+    if unsaid is not None:
+        raise unsaid
     return loop.state
 
 
@@ -147,10 +154,14 @@ class _Loop:
             if rewind is not None:  # without a checkpoint all is to come again: even step 0
                 rewind(self.state.step if self._saved >= 0 else -1)
         self._began = time.monotonic() - self.state.seconds
+
+    def start(self) -> None:
+        """Tell the reporters what begins."""
+        run, at = self.run, self.run.config.run
         self._tell(
             RunStarted(
-                str(run.out), run.config.run.steps, self.state.step, run.config.run.seed,
-                versions(), _named(run.config), describe(run.policy),
+                str(run.out), at.steps, self.state.step, at.seed, versions(), _named(run.config),
+                describe(run.policy), at.token_budget,
             )
         )  # fmt: skip
 
@@ -238,16 +249,34 @@ class _Loop:
         self._saved = self.state.step
         self._tell(CheckpointSaved(self.state.step, str(path)))
 
-    def end(self, status: str, reason: str = "") -> None:
-        """Tell the reporters that it is over."""
+    def end(self, status: str, reason: str = "") -> Exception | None:
+        """Tell the reporters that it is over, and close them all, whatever one of them does.
+
+        Returns:
+            What a run that went well has to raise: the first error of a reporter, if one had any.
+        """
         seconds = time.monotonic() - self._began
-        self._tell(RunEnded(self.state.step, status, seconds, self.state.tokens, reason))
-        for reporter in self.run.reporters:
-            reporter.close()
+        event = RunEnded(self.state.step, status, seconds, self.state.tokens, reason)
+        errors = self._each(lambda reporter: reporter.report(event))
+        errors += self._each(lambda reporter: reporter.close())
+        for error in errors[1:] if status == "done" else errors:
+            warnings.warn(f"a reporter crashed: {type(error).__name__}: {error}", stacklevel=2)
+        return errors[0] if errors else None
 
     def _tell(self, event: Any) -> None:
+        errors = self._each(lambda reporter: reporter.report(event))
+        if errors:
+            raise errors[0]
+
+    def _each(self, call: Callable[[Reporter], None]) -> list[Exception]:
+        """Call for each reporter. One that crashes keeps no other from its turn."""
+        errors = []
         for reporter in self.run.reporters:
-            reporter.report(event)
+            try:
+                call(reporter)
+            except Exception as error:  # a reporter is third-party code: anything may come
+                errors.append(error)
+        return errors
 
 
 async def evaluate_run(run: Run) -> Evaluation:

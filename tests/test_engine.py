@@ -7,6 +7,8 @@ import json
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 import tomllib
 import warnings
@@ -132,6 +134,7 @@ def test_a_run_learns_reports_and_saves(build):
     assert started["plugins"]["policy"] == "hf"
     assert started["plugins"]["reporter"] == "jsonl"
     assert started["plugins"]["veto"] == "leaks"
+    assert started["token_budget"] == 0
     assert (ended["status"], ended["step"], ended["tokens"]) == ("done", 3, state.tokens)
     assert [e["step"] for e in events_of(run.out, "Evaluated")] == [0, 2, 3]
     steps = events_of(run.out, "StepDone")
@@ -289,6 +292,7 @@ def test_a_token_budget_ends_the_run(build):
     run = build("run", "run.token_budget=1", "eval.every=5", "eval.tasks=1", "eval.trials=1")
     state = go(run)
     assert (state.step, state.tokens > 1) == (1, True)
+    assert events_of(run.out, "RunStarted")[0]["token_budget"] == 1
     assert events_of(run.out, "RunEnded")[0]["status"] == "done"
     assert [e["step"] for e in events_of(run.out, "Evaluated")] == [0, 1]  # at the end, too
     assert (run.out / "checkpoints" / "step-000001").is_dir()
@@ -324,6 +328,74 @@ class Wrapped:
 
     def __getattr__(self, name):
         return getattr(self._inner, name)
+
+
+class Breaks:
+    """A reporter that breaks at one kind of event, or when it is closed; it keeps what it heard."""
+
+    def __init__(self, *at):
+        self.at, self.heard = at, []
+
+    def report(self, event):
+        self._take(type(event).__name__)
+
+    def close(self):
+        self._take("close")
+
+    def _take(self, what):
+        self.heard.append(what)
+        if what in self.at:
+            raise OSError(f"no space left at {what}")
+
+
+@pytest.mark.parametrize("at", ["RunEnded", "close"])
+def test_a_reporter_that_breaks_at_the_end_keeps_no_other_from_ending(build, at):
+    run = build("run", "run.steps=1", "rollout.families={A1 = 1}")
+    first, last = Breaks(at), Breaks()
+    run.reporters = [first, *run.reporters, last]
+    with pytest.raises(OSError, match=f"no space left at {at}"):
+        go(run)
+    assert first.heard[-2:] == last.heard[-2:] == ["RunEnded", "close"]
+    assert [e["status"] for e in events_of(run.out, "RunEnded")] == ["done"]
+    assert read_state(checkpoint_to_read(run.out)).step == 1
+
+
+@pytest.mark.parametrize("at", ["RunStarted", "StepDone", "CheckpointSaved"])
+def test_a_reporter_that_breaks_on_the_way_fails_the_run_and_all_are_told(build, at):
+    run = build("run", "run.steps=1", "rollout.families={A1 = 1}")
+    first, last = Breaks(at, "RunEnded", "close"), Breaks()
+    run.reporters = [first, *run.reporters, last]
+    with (
+        pytest.warns(UserWarning, match="a reporter crashed: OSError: no space left at close"),
+        pytest.raises(OSError, match=f"no space left at {at}"),
+    ):
+        go(run)
+    assert last.heard[-3:] == [at, "RunEnded", "close"]
+    [ended] = events_of(run.out, "RunEnded")
+    assert (ended["status"], ended["reason"]) == ("failed", f"no space left at {at}")
+
+
+def test_a_checkpoint_that_cannot_be_saved_is_told_too(build):
+    """When Ctrl-C comes on a full disk."""
+    run = build("run", "run.steps=2", "checkpoint.every=0")
+    heard = Breaks()
+    run.reporters = [*run.reporters, heard]
+
+    def save(folder):
+        raise OSError("no space left")
+
+    class Interrupts:
+        def report(self, event):
+            if type(event).__name__ == "StepDone":
+                asyncio.current_task().cancel()
+
+        def close(self): ...
+
+    run.reporters = [*run.reporters, Interrupts()]
+    run.trainer = Wrapped(run.trainer, save=save)
+    with pytest.raises(OSError, match="no space left"):
+        go(run)
+    assert heard.heard[-2:] == ["RunEnded", "close"]
 
 
 def test_which_checkpoint_is_read(build, tmp_path):
@@ -441,6 +513,36 @@ def test_ctrl_c_saves_and_exits_and_the_run_goes_on_from_there(build, pocket_tom
     assert Child(*words).wait() == 0
     assert files(out, 4) == files(whole.out, 4) != {}
     assert told(out) == told(whole.out)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs signals and pipes")
+@pytest.mark.slow
+def test_neither_a_reader_who_leaves_nor_ctrl_c_ends_in_a_traceback(pocket_toml, tmp_path):
+    """`rti train … | head -1`, and later Ctrl-C."""
+    out = tmp_path / "run"
+    words = [sys.executable, "-m", "rti", "train", str(pocket_toml), "--set", "run.steps=500",
+             "--set", 'reporter.use=["console", "jsonl"]']  # fmt: skip
+    with (tmp_path / "stderr").open("wb") as stderr:
+        child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=stderr)
+    try:
+        assert child.stdout.readline().startswith(b"run ")
+        child.stdout.close()
+        until = time.monotonic() + 240
+        while Child.steps(out / "events.jsonl") < 3:
+            assert child.poll() is None, (tmp_path / "stderr").read_text()
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        child.send_signal(signal.SIGINT)
+        assert child.wait(120) == 130
+    finally:
+        child.kill()
+        child.wait()
+    said = (tmp_path / "stderr").read_text()
+    assert "the run goes on without" in said
+    assert "Traceback" not in said
+    assert "never awaited" not in said
+    assert said.endswith("rti: interrupted\n")
+    assert events_of(out)[-1]["status"] == "interrupted"
 
 
 def test_an_interrupt_in_the_middle_of_an_update_saves_nothing_half_done(build):
