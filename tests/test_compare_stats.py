@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from rti import NumericsError
 from rti.compare import mean_interval, t_quantile
+from rti.compare.output import blocks
 
 TABLE = {1: 12.706205, 2: 4.302653, 3: 3.182446, 4: 2.776445, 5: 2.570582, 9: 2.262157,
          10: 2.228139, 29: 2.045230, 30: 2.042272, 120: 1.979930}  # fmt: skip
@@ -58,3 +59,15 @@ def test_intervals_move_with_their_values(values: list[float], shift: float) -> 
 @given(st.integers(1, 60), st.floats(0.51, 0.99))
 def test_more_degrees_of_freedom_narrow_it(degrees: int, p: float) -> None:
     assert t_quantile(p, degrees + 1) <= t_quantile(p, degrees) + 1e-9
+
+
+def test_a_wide_table_is_shown_in_parts_that_fit():
+    rows = [
+        ("arm", "seeds", "pass@1", "tokens"),
+        ("grpo-equal-tokens", "5", "0.843 ± 0.187", "301,037"),
+    ]
+    assert list(blocks(rows, 80)) == [rows]
+    first, second = blocks(rows, 46)
+    assert first == [("arm", "seeds", "pass@1"), ("grpo-equal-tokens", "5", "0.843 ± 0.187")]
+    assert second == [("arm", "tokens"), ("grpo-equal-tokens", "301,037")]
+    assert [len(part[0]) for part in blocks(rows, 1)] == [2, 2, 2]  # however narrow, one at least

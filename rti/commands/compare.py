@@ -78,14 +78,15 @@ def _listed(made: Plan) -> Iterator[str]:
 def _show(found: dict[str, Any], console: Any) -> None:
     from rich.table import Table
 
-    from rti.compare.output import arm_rows, pair_rows
+    from rti.compare.output import arm_rows, blocks, pair_rows
 
     for rows in (list(arm_rows(found)), list(pair_rows(found))):
-        head, *body = rows
-        table = Table(show_edge=False)
-        for column in head:
-            table.add_column(column, justify="left" if column == head[0] else "right")
-        for row in body:
-            table.add_row(*row)
-        console.print(table, "")
+        for head, *body in blocks(rows, console.width):
+            table = Table(show_edge=False)
+            for column in head:
+                side: Any = "left" if column == head[0] else "right"
+                table.add_column(column, justify=side, no_wrap=True, overflow="ignore")
+            for row in body:
+                table.add_row(*row)
+            console.print(table, "", soft_wrap=True)
     console.print(found["method"], markup=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 HEADLINE = ("pass@", "pass^")
@@ -59,6 +59,22 @@ def as_csv(record: Mapping[str, Any]) -> str:
             [row["arm"], row["seed"], *own, row["steps"], row["tokens"], row["seconds"]]
         )
     return out.getvalue()
+
+
+def blocks(rows: Sequence[tuple[str, ...]], width: int) -> Iterator[list[tuple[str, ...]]]:
+    """A wide table as several that fit, so that no name is cut and no number wrapped.
+
+    Each has the first column, and as many others as there is room for: one at least.
+    """
+    room = [max(map(len, column)) + 3 for column in zip(*rows, strict=True)]
+    first = 1
+    while first < len(room):
+        end, used = first + 1, room[0] + room[first]
+        while end < len(room) and used + room[end] <= width:
+            used += room[end]
+            end += 1
+        yield [(row[0], *row[first:end]) for row in rows]
+        first = end
 
 
 def signed(value: float) -> str:
