@@ -82,7 +82,10 @@ def page(folder: Path) -> str:
     parts = [intro.read_text(encoding="utf-8").rstrip() if intro.is_file() else "# Results", ""]
     parts += ["## The article's claims", "", *_claims(claims, labs)]
     for name, lab in labs.items():
-        parts += ["", f"## {name}", "", *_lab(name, lab)]
+        if within := [other for other in labs if name != other and _holds(labs[other], lab)]:
+            parts += ["", f"## {name}", "", f"Its runs are those of [{within[0]}](#{within[0]})."]
+            continue
+        parts += ["", f"## {name}", "", *_lab(lab)]
         if told.get("lottery", {}).get("file") == name:
             parts += ["", *_lottery(told["lottery"], lab)]
     outro = folder / "outro.txt"
@@ -184,15 +187,26 @@ def _at(
 _COLUMNS = ("pass@1", "pass@8", "pass^8", "easy/pass@1", "made_up", "tokens")
 
 
-def _lab(name: str, lab: Mapping[str, Any]) -> Iterator[str]:
+def _holds(lab: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether every run of `other` is a run of `lab` too, with the same outcome."""
+    mine: Mapping[str, Any] = lab["cells"]
+    return all(
+        cell in mine and mine[cell]["metrics"] == row["metrics"]
+        for cell, row in other["cells"].items()
+    ) and len(mine) > len(other["cells"])
+
+
+def _lab(lab: Mapping[str, Any]) -> Iterator[str]:
     columns = [c for c in _COLUMNS if any(c in arm for arm in lab["arms"].values())]
     yield f"| arm | {' | '.join(columns)} |"
     yield "|---|" + "---|" * len(columns)
     for arm, row in lab["arms"].items():
         yield f"| {arm} | {' | '.join(_cell(row.get(c)) for c in columns)} |"
     yield ""
-    yield lab["method"]
+    versions = ", ".join(f"{package} {version}" for package, version in lab["versions"].items())
+    yield f"{lab['method']} {len(lab['cells'])} runs with {versions}."
     yield ""
+    yield from _curves(lab)
     seeds = lab["config"]["compare"]["seeds"]
     yield f"| pass@1 of each seed | {' | '.join(map(str, seeds))} |"
     yield "|---|" + "---|" * len(seeds)
@@ -208,6 +222,25 @@ def _lab(name: str, lab: Mapping[str, Any]) -> Iterator[str]:
         if row["low"] is not None:
             ends = f"{_signed(row['low'])} to {_signed(row['high'])}"
         yield f"| {pair} | {_signed(row['mean'])} | {ends} |"
+
+
+def _curves(lab: Mapping[str, Any]) -> Iterator[str]:
+    """Mean pass@1 at the steps at which every run of an arm was evaluated."""
+    curves = {
+        arm: [dict(lab["cells"][f"{arm}-{seed}"]["curve"]) for seed in row["seeds"]]
+        for arm, row in lab["arms"].items()
+    }
+    common = {arm: set.intersection(*map(set, of)) for arm, of in curves.items() if of}
+    steps = sorted({step for found in common.values() for step in found})
+    if len(steps) < 2:
+        return
+    yield f"| pass@1 after steps | {' | '.join(map(str, steps))} |"
+    yield "|---|" + "---|" * len(steps)
+    for arm, found in common.items():
+        of = curves[arm]
+        means = [f"{sum(c[s] for c in of) / len(of):.3f}" if s in found else "" for s in steps]
+        yield f"| {arm} | {' | '.join(means)} |"
+    yield ""
 
 
 def _lottery(rule: Mapping[str, Any], lab: Mapping[str, Any]) -> Iterator[str]:

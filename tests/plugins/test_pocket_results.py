@@ -40,8 +40,13 @@ def stored(folder, rti, grpo=(0.1, 0.0, 0.2, 0.1, 0.1), expect="above"):
     lab = {
         "arms": {"grpo": arm(list(grpo[: len(rti)]), seeds), "rti": arm(list(rti), seeds)},
         "paired": {"rti-grpo": {"mean": mean, "low": low, "high": high, "seeds": gaps}},
-        "cells": {},
+        "cells": {
+            f"{arm}-{seed}": {"metrics": {"pass@1": values[i]}, "curve": [[0, 0.0], [9, values[i]]]}
+            for arm, values in (("grpo", grpo), ("rti", rti))
+            for i, seed in enumerate(seeds)
+        },
         "method": "How.",
+        "versions": {"torch": "2.13.0"},
         "config": {"compare": {"seeds": seeds}},
     }
     (folder / "lab.json").write_text(json.dumps(lab), encoding="utf-8")
@@ -105,13 +110,11 @@ def test_a_claim_may_be_about_the_course_of_the_runs(tmp_path):
         .replace("because", 'metric = "last mean_ppl"\nagainst = "{against}"\nbecause')
     )
     lab = json.loads((folder / "lab.json").read_text(encoding="utf-8"))
-    lab["cells"] = {
-        f"rti-{seed}": {
+    for seed in range(1, 6):
+        lab["cells"][f"rti-{seed}"] |= {
             "train": {"mean_ppl": [4.0 + seed / 10, 2.0]},
             "before": {"probe_ppl": 5.0 + seed / 10},
         }
-        for seed in range(1, 6)
-    }
 
     def judged(against):
         (folder / "lab.json").write_text(json.dumps(lab), encoding="utf-8")
@@ -128,3 +131,30 @@ def test_a_claim_may_be_about_the_course_of_the_runs(tmp_path):
 
     with pytest.raises(ConfigError, match=r"arm 'rti' has no metric 'ppl'; it has mean_ppl"):
         judged("first ppl")
+
+
+def test_what_a_larger_comparison_holds_is_not_shown_twice(tmp_path):
+    lab = json.loads((stored(tmp_path, CLEAR) / "lab.json").read_text(encoding="utf-8"))
+    del lab["arms"]["rti"], lab["paired"]["rti-grpo"]
+    lab["cells"] = {name: row for name, row in lab["cells"].items() if name.startswith("grpo")}
+    (tmp_path / "core.json").write_text(json.dumps(lab), encoding="utf-8")
+    assert "## core\n\nIts runs are those of [lab](#lab)." in page(tmp_path)
+    lab["cells"]["grpo-1"]["metrics"]["pass@1"] = 0.11
+    (tmp_path / "core.json").write_text(json.dumps(lab), encoding="utf-8")
+    assert "Its runs are those" not in page(tmp_path)
+
+
+def test_curves_are_means_over_seeds(tmp_path):
+    text = page(stored(tmp_path, CLEAR))
+    assert "| pass@1 after steps | 0 | 9 |\n|---|---|---|\n| grpo | 0.000 | 0.100 |" in text
+    assert "| rti | 0.000 | 0.600 |" in text
+
+
+def test_lottery_wins_are_counted(tmp_path):
+    folder = stored(tmp_path, CLEAR)
+    told = (
+        CLAIM.format(expect="above") + '\n[lottery]\nfile = "lab"\narms = ["grpo"]\nlevel = 0.1\n'
+    )
+    (folder / "claims.toml").write_text(told, encoding="utf-8")
+    assert "pass@1 ≥ 0.1" in page(folder)
+    assert "grpo 4 of 5." in page(folder)
