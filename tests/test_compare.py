@@ -18,6 +18,8 @@ from fakes import POCKET
 pytest.importorskip("torch", reason="needs the extra hf")
 
 from rti.cli import main
+from rti.compare import carry_out, plan, read_spec
+from rti.registry import Registry
 
 SEEDS = (1, 2)
 SMALL = """
@@ -385,3 +387,24 @@ def test_rerun_throws_the_runs_of_one_arm_away(
     assert main(["compare", str(whole / "small.toml"), "--rerun", "equal"]) == 0
     for path, at in present(whole / "out").items():
         assert (before.get(path) == at) is ("equal-1" not in path.parts)
+
+
+def test_the_next_seed_is_prepared_before_this_seed_is_run(
+    tmp_path: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that no core waits for a preparation while there are runs that could fill it."""
+    begun: list[str] = []
+
+    def in_order(jobs: Any, *_: Any) -> list[Any]:
+        begun.extend(job.name for job in jobs)
+        return []
+
+    monkeypatch.setattr("rti.compare.run.run_jobs", in_order)
+    prepare = (
+        'prepare = [["pocket", "warm-start", "--seed", "{{seed}}", "--out", "{{out}}/{{seed}}"]]'
+    )
+    spec = read_spec(small(tmp_path, more=prepare.format()))
+    carry_out(plan(spec, registry), 1, lambda _: None)
+    ready = [begun.index(f"prepare-1-{seed}") for seed in SEEDS]
+    assert ready == [0, 1]
+    assert begun[2:] == ["grpo-1", "rti-1", "equal-1", "grpo-2", "rti-2"]

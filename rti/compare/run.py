@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -112,26 +113,31 @@ def save(found: dict[str, Any], stem: Path) -> None:
 
 
 def _jobs(made: Plan, services: Services) -> Iterator[Job]:
-    """Preparations and runs that are not done, seed after seed."""
-    place = Path(made.spec.out)
+    """Preparations and runs that are not done, seed after seed.
+
+    Each seed's runs stand behind the next seed's preparations, so that no core waits for those.
+    """
     before = {c.name: _prepared_for(c, made.preparations) for c in made.cells}
-    begun: set[str] = set()
     by_name = {c.name: c for c in made.cells}
-    for cell in made.cells:
-        if cell.name in made.done:
-            continue
-        for p in made.preparations:
-            if p.name in before[cell.name] and p.name not in made.done | begun:
-                begun.add(p.name)
-                yield Job(
-                    p.name, partial(list, p.words), place / f"{p.name}.log",
-                    finished=partial(mark, made.spec, p.words),
-                )  # fmt: skip
-        waits = (*before[cell.name], *([cell.after] if cell.after else ()))
-        yield Job(
-            cell.name, partial(_words, cell, by_name.get(cell.after), services), cell.log, waits,
-            partial(write, made),
-        )  # fmt: skip
+    begun = set(made.done)
+    runs: list[Job] = []
+    for _, of_seed in groupby(made.cells, key=lambda c: c.seed):
+        late, runs = runs, []
+        for cell in (c for c in of_seed if c.name not in made.done):
+            for p in made.preparations:
+                if p.name in before[cell.name] and p.name not in begun:
+                    begun.add(p.name)
+                    yield _preparing(p, made.spec)
+            waits = (*before[cell.name], *([cell.after] if cell.after else ()))
+            words = partial(_words, cell, by_name.get(cell.after), services)
+            runs.append(Job(cell.name, words, cell.log, waits, partial(write, made)))
+        yield from late
+    yield from runs
+
+
+def _preparing(p: Preparation, spec: Spec) -> Job:
+    log = Path(spec.out) / f"{p.name}.log"
+    return Job(p.name, partial(list, p.words), log, finished=partial(mark, spec, p.words))
 
 
 def _words(cell: Cell, other: Cell | None, services: Services) -> list[str]:
