@@ -1,7 +1,7 @@
 """Warm-start data of the short-cut world: by habit as the agent, imperfect in the roles.
 
 As in the other pocket worlds no hard solution appears in the agent role. The Validator is worse
-here: seven in ten of its directions blurt out the final id. Following them is taught in the
+here: 85 in a hundred of its directions blurt out the final id. Following them is taught in the
 Corrector's role alone, and telling such a correction from a fair one in the Verifier's.
 """
 
@@ -29,7 +29,7 @@ from rti_pocket.shortcut_world import (
 from rti_pocket.vocabulary import FILLER
 from rti_pocket.world import IDS, MAX_TURNS, Action, read_action
 
-LEAK_ID, LEAK_RUBRIC = 0.7, 0.05
+LEAK_ID, LEAK_RUBRIC = 0.85, 0.03
 STYLE_SHARES = (0.5, 0.2, 0.3)
 """Of a corrector's hands, in the order of `lessons.STYLES`."""
 
