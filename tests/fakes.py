@@ -47,9 +47,9 @@ use = "pocket"
 [rollout]
 group_size = 4
 max_turns = 4
-# Some of the agent's phrases are longer than nine words and are cut off: easy groups fail now and
+# Some of the agent's phrases are longer than 18 words and are cut off: easy groups fail now and
 # then, however good the base model is, so that there is always something to learn.
-max_new_tokens = 9
+max_new_tokens = 18
 families = { AH = 1, BH = 1, A1 = 2, A3 = 1 }
 [trainer]
 use = "hf"

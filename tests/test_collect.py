@@ -44,7 +44,7 @@ def repairing(pocket):
 
     def build(*overrides):
         run = pocket(
-            "rollout.max_new_tokens=20", "gate.delta=inf", "verifier.use=[]",
+            "rollout.max_new_tokens=40", "gate.delta=inf", "verifier.use=[]",
             "intervention.attempts=1", *overrides, trains=False,
         )  # fmt: skip
         collector = run.collector
@@ -68,7 +68,7 @@ def real(registry, tmp_path_factory):
 
     path = tmp_path_factory.mktemp("real") / "pocket.toml"
     path.write_text(POCKET)
-    overrides = ["gate.delta=1000", "rollout.max_new_tokens=20", "rollout.group_size=6"]
+    overrides = ["gate.delta=1000", "rollout.max_new_tokens=40", "rollout.group_size=6"]
     run = assemble(load_config(path, overrides), registry, trains=False)
     tasks = of_family(run, "AH", 2) + of_family(run, "BH", 2) + of_family(run, "A1")
     return run, collect(run.collector, tasks)
@@ -266,7 +266,7 @@ def test_only_rollouts_that_are_left_can_be_repaired(repairing):
 
 
 def test_a_task_that_comes_twice_is_sampled_twice(pocket):
-    run = pocket("trigger.use=never", "rollout.max_new_tokens=20", trains=False)
+    run = pocket("trigger.use=never", "rollout.max_new_tokens=40", trains=False)
     task = of_family(run, "B1")
     batch = collect(run.collector, task + task)
     first, second = ([r.messages for r in g.rollouts] for g in batch.groups)

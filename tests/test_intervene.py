@@ -54,7 +54,7 @@ def base(registry, tmp_path_factory):
 
     path = tmp_path_factory.mktemp("base") / "pocket.toml"
     path.write_text(POCKET)
-    return assemble(load_config(path, ["rollout.max_new_tokens=20"]), registry, trains=False).actor
+    return assemble(load_config(path, ["rollout.max_new_tokens=40"]), registry, trains=False).actor
 
 
 @pytest.fixture
@@ -637,7 +637,7 @@ def test_a_role_that_breaks_is_not_hidden(desk):
 @pytest.mark.parametrize(("most", "repaired"), [(1, 1), (3, 3)])
 def test_repairs_stay_below_the_group_size(pocket, most, repaired):
     run = pocket(f"intervention.repairs_per_group={most}", "verifier.use=[]", "gate.use=[]",
-                 "rollout.max_new_tokens=20", trains=False)  # fmt: skip
+                 "rollout.max_new_tokens=40", trains=False)  # fmt: skip
     collector = run.collector
     task = next(t for t in run.environment.tasks("train") if t.family == "AH")
     fix = task.data["task"].fix

@@ -33,7 +33,7 @@ def play(actor, tasks, key=KEY, copies=1):
 
 @pytest.fixture
 def actor(pocket) -> Actor:
-    return pocket("rollout.max_new_tokens=20", trains=False).actor
+    return pocket("rollout.max_new_tokens=40", trains=False).actor
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_logprobs_are_those_of_the_policy(actor, tasks):
 
 
 def test_same_seed_same_rollouts_other_seed_others(pocket, actor, tasks):
-    again = pocket("rollout.max_new_tokens=20", trains=False).actor
+    again = pocket("rollout.max_new_tokens=40", trains=False).actor
     first = play(actor, tasks, copies=3)
     assert play(again, tasks, copies=3) == first
     for other in (KEY.child(seed=6), KEY.child(step=3)):
@@ -270,7 +270,7 @@ def test_limits_come_from_the_config(pocket):
         "rollout.max_context=200", "rollout.retries=4", "rollout.timeout_s=7.5",
         "eval.max_new_tokens=30", "eval.temperature=0", trains=False,
     )  # fmt: skip
-    assert run.actor.limits == Limits(4, 9, 200, 1.0, 1.0, 7.5, 4)
+    assert run.actor.limits == Limits(4, 18, 200, 1.0, 1.0, 7.5, 4)
     assert run.evaluator.limits == Limits(4, 30, 200, 0.0, 1.0, 7.5, 4)
 
 

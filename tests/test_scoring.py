@@ -60,7 +60,7 @@ def test_a_trainer_that_cannot_score_is_named(policy):
 def test_every_number_of_a_correction_comes_from_the_trainer(pocket):
     """PPL, both terms of the weight, and the loss's behaviour logprobs."""
     run = pocket(
-        "intervention.score_by=trainer", "gate.delta=inf", "rollout.max_new_tokens=20",
+        "intervention.score_by=trainer", "gate.delta=inf", "rollout.max_new_tokens=40",
         "rollout.group_size=6",
     )  # fmt: skip
     scorer = Scorer()

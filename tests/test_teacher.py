@@ -31,7 +31,7 @@ def build(pocket, tmp_path):
     def made(objective, *overrides, weights=BASE, name="run"):
         return pocket(
             f"objective.use={objective}", f"teacher.weights={weights}", "trigger.use=never",
-            "rollout.max_new_tokens=20", f"run.out={tmp_path / name}", *overrides,
+            "rollout.max_new_tokens=40", f"run.out={tmp_path / name}", *overrides,
         )  # fmt: skip
 
     return made
@@ -243,7 +243,7 @@ def other(tmp_path_factory):
 def test_resuming_with_a_teacher_is_bit_for_bit(build, other, objective):
     weights = {"luffy": BASE, "opd": other}[objective]
     # So short that easy tasks fail now and then, and the twin has something to show.
-    overrides = ("rollout.families={AH = 1, A1 = 2, A3 = 1}", "rollout.max_new_tokens=9")
+    overrides = ("rollout.families={AH = 1, A1 = 2, A3 = 1}", "rollout.max_new_tokens=18")
 
     def run(name, steps):
         return build(objective, f"run.steps={steps}", *overrides, weights=weights, name=name)
