@@ -227,7 +227,7 @@ def test_prompts_that_do_not_fit(pocket_toml: Path, capsys: Capture) -> None:
     assert (code, one(findings, "context")["level"]) == (1, "error")
     assert "4 of 4 tasks have no room" in one(findings, "context")["text"]
 
-    code, findings = doctor(capsys, pocket_toml, *words, *sets("rollout.max_context=45"))
+    code, findings = doctor(capsys, pocket_toml, *words, *sets("rollout.max_context=54"))
     assert (code, one(findings, "context")["level"]) == (0, "warning")
     assert "truncated before they can succeed" in one(findings, "context")["text"]
 

@@ -13,6 +13,7 @@ import time
 import tomllib
 import warnings
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -523,7 +524,11 @@ def test_neither_a_reader_who_leaves_nor_ctrl_c_ends_in_a_traceback(pocket_toml,
     words = [sys.executable, "-m", "rti", "train", str(pocket_toml), "--set", "run.steps=500",
              "--set", 'reporter.use=["console", "jsonl"]']  # fmt: skip
     with (tmp_path / "stderr").open("wb") as stderr:
-        child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=stderr)
+        # What runs in the background of a shell is started with Ctrl-C ignored.
+        child = subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=stderr,
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+        )  # fmt: skip
     try:
         assert child.stdout.readline().startswith(b"run ")
         child.stdout.close()

@@ -295,7 +295,7 @@ def test_most_directions_give_the_id_away_and_the_verifier_is_taught_to_see_it(d
     late = ("bad . must route", "bad . must close")  # the id has been shown by then
     early = [words for words in said if words.startswith("bad") and not words.startswith(late)]
     leaking = sum("answer is" in words for words in early) / len(early)
-    assert 0.6 < leaking < 0.8
+    assert 0.8 < leaking < 0.9
     for lesson, task in drawn:
         if lesson.role == "verifier":
             [answer] = learned(lesson)
