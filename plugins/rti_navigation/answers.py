@@ -43,10 +43,10 @@ class Quantity:
     unit: float
 
     def states(self, true: float) -> bool:
-        """Whether it is `true`, rounded. Rounding may cost one per cent, or a last digit."""
-        slack = min(max(self.unit, 0.01 * true), 0.05 * true)
+        """Whether it is `true`, rounded, or off by one per cent. Minutes may be rounded up."""
+        slack = min(max(self.unit / 2, 0.01 * true), 0.05 * true)
         if self.unit == MINUTE:
-            slack = max(slack, MINUTE / 2)  # as the API itself writes it
+            slack = max(MINUTE / 2, min(MINUTE, 0.05 * true))
         return abs(self.value - true) <= slack + 1e-9
 
 
@@ -85,7 +85,7 @@ def _goes_on(gap: str, factor: float, item: tuple[int, int, float, float, float]
 
 _ABSENT = re.compile(
     r"no such|(?:not|n't) (?:be )?(?:found|find|locate|exist|appear)"
-    r"|cannot (?:be )?(?:found|find|locate)|unable to (?:find|locate)|there(?: is|'s) no\b"
+    r"|cannot (?:be )?(?:found|find|locate)|unable to (?:find|locate)"
     r"|not able to (?:find|locate)|\bno (?:place|result|match|poi|location)"
     r"|[找查搜]不到|搜索不到|查询不到|没有?能?(?:[找搜查]到|搜索到|查询到)|未能?(?:[找搜查]到|搜索到)"
     r"|不存在|没有(?:叫|名为|名叫|正好叫|这个|这家|这座|该)|没有.{0,20}这个地[方点]|查无|无此"
@@ -104,14 +104,19 @@ def says_missing(text: str, missing: str, others: Sequence[str]) -> bool:
             folded = fold(clause)
             # "As for X, it was not found": a clause without a name goes on about the last one.
             about = {n for n in (missing, *others) if fold(n) in folded} or about
-            if _ABSENT.search(clause):
-                said |= about
+            said |= about if _ABSENT.search(clause) else {n for n in about if _none(n, clause)}
     return said == {missing}
+
+
+def _none(name: str, clause: str) -> bool:
+    """Whether a clause says that there is "no NAME"."""
+    plain = re.escape(unicodedata.normalize("NFKC", name).casefold())
+    return re.search(rf"(?:没有|并无|\bno)\s*[\"'“”‘’「『《]*{plain}", clause) is not None
 
 
 _HAN = dict(zip("零〇一二两三四五六七八九", (0, 0, 1, 2, 2, 3, 4, 5, 6, 7, 8, 9), strict=True))
 _HAN_NUMBER = re.compile(
-    r"(?<![\d.])([零〇一二两三四五六七八九十百千万]+(?:点[零〇一二三四五六七八九]+)?)"
+    r"(?<![\d.])([零〇一二两三四五六七八九十百千万]{1,12}(?:点[零〇一二三四五六七八九]{1,4})?)"
     r"(?=\s*(?:个半?(?:小时|钟头)|公里|英里|里路|华里|米|小时|钟头|分|秒))"
 )
 _AND_A_HALF = re.compile(r"([零〇一二两三四五六七八九十百]+|\d+)\s*个半(?:小时|钟头)")

@@ -89,14 +89,13 @@ def _with_route(trial: Trial) -> Iterator[dict[str, Any]]:
     journey, last = trial.journey, trial.last
     hints = HINTS[journey.language]
     blamed = last.turn if last else _final(trial)
-    city = trial.world.cities[journey.city].name.within(journey.language)
     stops = last.stops if last else ()
     count = len(stops) == len(journey.stops)
     for number, stop in enumerate(journey.stops):
         hint = hints["choose" if last and trial.shown(stop, last.turn) else "again"]
         yield _rubric(
-            f"the route has, in place {number + 1} of {len(journey.stops)}, the place in {city} "
-            f"that is called exactly {stop.name}",
+            f"the route has, in place {number + 1} of {len(journey.stops)}, the place in "
+            f"{_city(trial)} that is called exactly {stop.name}",
             count and stops[number] == stop.id,
             blamed,
             (hint if count else hints["stops" if last else "no-route"]).format(name=stop.name),
@@ -125,6 +124,14 @@ def _with_route(trial: Trial) -> Iterator[dict[str, Any]]:
     )
 
 
+def _city(trial: Trial) -> str:
+    """The city as success is put in words; what the user leaves to be found out is not told."""
+    journey = trial.journey
+    if journey.landmark:
+        return f"the city of {journey.landmark}"
+    return trial.world.cities[journey.city].name.within(journey.language)
+
+
 def _mode(journey: Journey) -> str:
     if journey.dry == journey.wet:
         return journey.dry
@@ -135,7 +142,7 @@ def _without_route(trial: Trial, missing: Stop) -> Iterator[dict[str, Any]]:
     """Who has not looked cannot know, and who always refuses is right about few tasks."""
     journey = trial.journey
     hints = {key: text.format(name=missing.name) for key, text in HINTS[journey.language].items()}
-    city = trial.world.cities[journey.city].name.within(journey.language)
+    city = _city(trial)
     planned = next((c for c in trial.calls if c.name == "direction" and not c.answer.code), None)
     turn = planned.turn if planned else trial.turns
     looked = trial.looked_for(missing, trial.turns)
@@ -193,7 +200,7 @@ def evidence(trial: Trial, k: int) -> Evidence:
 
 
 def privileged(trial: Trial) -> tuple[str, ...]:
-    """Ids and locations of the right places; distance and duration of the right route."""
+    """Ids and locations of the right places, distance and duration, a city that was not said."""
     journey = trial.journey
     places = [trial.world.by_id[stop.id] for stop in journey.stops if stop.id]
     facts = [text for place in places for text in (place.id, place.location)]
@@ -201,4 +208,6 @@ def privileged(trial: Trial) -> tuple[str, ...]:
         way, language = trial.way, journey.language
         facts += [f"{way.distance} m", length(way.distance, language)]
         facts += [f"{way.duration} s", span(way.duration, language)]
+    if journey.landmark:
+        facts.append(trial.world.cities[journey.city].stem.within(journey.language))
     return tuple(facts)

@@ -160,6 +160,6 @@ HINTS = {
 }
 """Directions by what is wrong. They reach the Corrector: only what the user said is in them.
 
-They are declared in the evidence, so that a veto takes a long run of their words for leaked wording:
-each sentence is short.
+They are declared in the evidence, so that a veto takes a long run of their words for wording that
+has leaked: each sentence is short.
 """
