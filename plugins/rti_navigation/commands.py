@@ -27,7 +27,8 @@ def navigation_command(parser: argparse.ArgumentParser) -> None:
     costs = sub.add_parser(
         "costs",
         help="sessions a second, and megabytes a session",
-        description="Play gold episodes, many at once, and print what they take.",
+        description="Play gold episodes, many at once, and print what they take: seconds of one "
+        "core, and memory.",
     )
     costs.add_argument("--sessions", type=int, default=32, help="live at once (default 32)")
     costs.add_argument("--rounds", type=int, default=20, help="times as many are played")
@@ -62,13 +63,13 @@ def _costs(args: argparse.Namespace, registry: Any) -> int:
 
     _positive(args, "sessions", "rounds")
     found = rates.costs(args.seed, args.sessions, args.rounds)
-    print(f"cities of a split     {found.world_s:.2f} s, {found.world_mb:.1f} MB, once a process")
-    print(f"{found.tasks} tasks            {found.tasks_s:.2f} s, the cities included")
+    print(f"cities of a split: {found.world_s:.2f} s, {found.world_mb:.1f} MB, once a process")
+    print(f"{found.tasks} tasks: {found.tasks_s:.2f} s, their cities included")
     print(
-        f"{args.sessions} sessions at once   {found.sessions_a_second:.0f} sessions a second, "
-        f"{found.turns_a_second:.0f} turns a second"
+        f"{args.sessions} sessions at once: {found.sessions_a_second:.0f} whole sessions a second "
+        f"of one core, {found.turns_a_second:.0f} turns"
     )
-    print(f"a finished session    {found.session_mb:.3f} MB")
+    print(f"a finished session: {found.session_mb:.3f} MB")
     return 0
 
 

@@ -128,7 +128,7 @@ def record(results: dict[str, list[Played]]) -> dict[str, Any]:
 
 @frozen
 class Costs:
-    """What sessions take."""
+    """What sessions take: seconds of one core, and memory."""
 
     world_s: float
     tasks_s: float
@@ -142,28 +142,29 @@ class Costs:
 def costs(seed: int, sessions: int, rounds: int) -> Costs:
     """Play whole gold episodes, `sessions` at once, and weigh as many finished ones.
 
-    Time and memory are taken apart, since weighing slows everything down.
+    Seconds are those of one core: sessions do nothing but compute, in the caller's thread. Time
+    and memory are taken apart, since weighing slows everything down.
     """
     environment = NavigationEnvironment(seed=seed)
     agent = environment.reference("gold")
     assert agent is not None
-    began = time.perf_counter()
+    began = time.process_time()
     build.__wrapped__(seed, "train")
-    world_s = time.perf_counter() - began
-    began = time.perf_counter()
+    world_s = time.process_time() - began
+    began = time.process_time()
     tasks = environment.tasks("train")
-    tasks_s = time.perf_counter() - began
+    tasks_s = time.process_time() - began
 
     async def together(number: int) -> list[Session]:
         chosen = [tasks[(number * sessions + i) % len(tasks)] for i in range(sessions)]
         return await asyncio.gather(*(episode(environment, t, agent) for t in chosen))
 
-    began, played = time.perf_counter(), 0
+    began, played = time.process_time(), 0
     for number in range(rounds):
         for session in asyncio.run(together(number)):
             assert isinstance(session, NavigationSession)
             played += session.turns
-    seconds = time.perf_counter() - began
+    seconds = time.process_time() - began
     tracemalloc.start()
     try:
         world = build.__wrapped__(seed, "train")

@@ -113,7 +113,7 @@ class World:
 
 @lru_cache(maxsize=8)
 def build(seed: int, split: str) -> World:
-    """The world of a split: about a third of a second, once a process."""
+    """The world of a split: a tenth of a second, once a process."""
     builder = _Builder(seed, split)
     for city in builder.cities:
         for kind, number in SCENES.items():

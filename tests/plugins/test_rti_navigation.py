@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,6 +37,7 @@ from rti_navigation import NavigationEnvironment, rates
 from rti_navigation.answers import says_missing, states
 from rti_navigation.api import MapApi
 from rti_navigation.names import fold
+from rti_navigation.policies import POLICIES
 from rti_navigation.session import MOST_CALLS, NavigationSession
 from rti_navigation.tasks import FAMILIES, Journey
 from rti_navigation.world import KINDS, build
@@ -255,17 +257,20 @@ def rate(policy: str, tasks: Sequence[Task]) -> list[rates.Played]:
     return [asyncio.run(rates.play(ENVIRONMENT, task, agent)) for task in tasks]
 
 
-def test_habits_solve_what_they_should() -> None:
-    first, exact = rate("first-hit", TEST), rate("exact-match", TEST)
-    again, refuse = rate("search-again", TEST), rate("always-refuse", TEST)
+def test_habits_solve_what_they_should_and_what_the_page_says() -> None:
+    results = {policy: rate(policy, TEST) for policy in POLICIES}
+    first, exact = results["first-hit"], results["exact-match"]
     assert 0.10 < rates.resolved(first).share < 0.18
     assert rates.solved(first).share < 0.10
     low, high = rates.solved(exact).interval()
     assert low < 1 / 3 < high
-    assert rates.solved(again).share == 1.0
+    assert rates.solved(results["search-again"]).share == 1.0
     # To refuse is right only where the first place is the missing one.
+    refuse = results["always-refuse"]
     assert {p.family for p in refuse if p.solved} == {"missing"}
     assert rates.solved(refuse).share < FAMILIES["missing"] / 100
+    page = Path(__file__).parents[2] / "docs/environments/navigation.md"
+    assert "\n".join(rates.table(results)) in page.read_text(encoding="utf-8")
 
 
 def test_intervals_are_those_of_wilson() -> None:
