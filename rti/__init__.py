@@ -53,6 +53,7 @@ from rti.types import (
     Sample,
     SamplingParams,
     Span,
+    Spoken,
     Step,
     Task,
     Tool,
@@ -70,7 +71,7 @@ __all__ = [
     "Objective",
     "PluginError", "Policy", "Privileged", "Provenance", "Renderer", "Reporter", "RequestKey",
     "Rollout", "RtiError", "RunError", "Sample", "SamplingParams", "Session", "Span",
-    "StaleVersionError", "Step", "Task", "Tool", "ToolCall", "Trainer", "Trigger", "Turn",
+    "Spoken", "StaleVersionError", "Step", "Task", "Tool", "ToolCall", "Trainer", "Trigger", "Turn",
     "Validator", "Verdict", "Verifier", "Weighter", "__version__", "above", "anything",
     "at_least", "between", "finite", "hookimpl", "model_folder", "not_empty", "one_of", "option",
 ]  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from attrs import define, evolve
 
@@ -14,7 +14,7 @@ from rti.errors import ConfigError
 from rti.interfaces import Context, Environment, Gate, Policy, Renderer, Reporter, Trainer
 from rti.intervene import Repairer, Scope
 from rti.registry import Registry
-from rti.rollout import Actor, Limits
+from rti.rollout import Actor, Limits, speaks
 from rti.scoring import TrainerScores, maybe
 from rti.teacher import local_teacher, needed
 from rti.types import Decision, Intervention
@@ -50,11 +50,73 @@ class Run:
             await maybe(part, "close")
 
 
+@define
+class Examination:
+    """What an evaluation is made of: no roles, no reporters, a trainer only to read a checkpoint.
+
+    A policy that speaks in messages has no renderer.
+    """
+
+    config: Config
+    registry: Registry
+    environment: Environment
+    renderer: Renderer | None
+    policy: Policy
+    trainer: Trainer | None
+    evaluator: Actor
+
+    async def close(self) -> None:
+        """End what the policy has begun. Safe to call twice."""
+        await maybe(self.policy, "close")
+
+
+def assemble_evaluation(config: Config, registry: Registry, restores: bool = False) -> Examination:
+    """Build and bind what an evaluation needs of a config, and no more.
+
+    With `restores` there is a trainer, which can read a checkpoint.
+
+    Raises:
+        ConfigError: for options that a plug-in does not have or refuses, or parts that do not fit.
+        PluginError: for a plug-in that is unknown, broken, or lacks an extra.
+    """
+    resolve_config(config, registry)  # a typo is told before anything heavy is imported
+    build = registry.build
+    environment, policy = build(config.environment), build(config.policy)
+    if speaks(policy) and restores:
+        raise ConfigError(
+            f"[policy] {config.policy.use} speaks in messages and takes no weights: leave the "
+            "checkpoint out, or choose a policy that does, as in --set policy.use=hf."
+        )
+    renderer = cast(Renderer, _NoRenderer()) if speaks(policy) else build(config.renderer)
+    objective = build(config.objective) if restores else None
+    context = Context(
+        config.run.seed, config.model, policy, renderer, environment, objective,
+        Path(config.run.out), config.teacher,
+    )  # fmt: skip
+    bind = _binder(registry, context)
+    for part in (environment, policy, renderer, objective):
+        bind(part)
+    return Examination(
+        config, registry, environment, None if speaks(policy) else renderer, policy,
+        bind(build(config.trainer)) if restores else None,
+        Actor(policy, renderer, environment, _limits(config, evaluation=True)),
+    )  # fmt: skip
+
+
+class _NoRenderer:
+    """Stands where a policy that speaks in messages leaves nothing to render."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"renderer.{name}: the policy speaks in messages, so there is no renderer."
+        )
+
+
 def assemble(config: Config, registry: Registry, trains: bool = True) -> Run:
     """Build and bind the plug-ins that a config names.
 
-    With `trains=False` trainer and reporters stay unbuilt: evaluation, `rti intervene`, `collect`
-    for another engine.
+    With `trains=False` trainer and reporters stay unbuilt: `rti intervene`, `collect` for another
+    engine.
 
     Raises:
         ConfigError: for options that a plug-in does not have or refuses, or parts that do not fit.
@@ -67,6 +129,11 @@ def assemble(config: Config, registry: Registry, trains: bool = True) -> Run:
         build(config.renderer),
         build(config.policy),
     )
+    if speaks(policy):
+        raise ConfigError(
+            f"[policy] {config.policy.use} speaks in messages and has no tokens to train on: it "
+            "can only be evaluated, by `rti eval`. Choose another here: --set policy.use=hf."
+        )
     objective = build(config.objective)
     context = Context(
         config.run.seed, config.model, policy, renderer, environment, objective,

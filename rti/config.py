@@ -212,6 +212,9 @@ class EvalConfig:
         1.0, "Sampling temperature; 0 takes the likeliest token.", at_least(0), finite
     )
     max_new_tokens: int = option(0, "Most tokens a turn; 0 for as [rollout].", at_least(0))
+    at_once: int = option(
+        256, "Most rollouts alive together; who shares a batch follows from it.", at_least(1)
+    )
 
 
 @frozen

@@ -11,7 +11,7 @@ import random
 import time
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -20,14 +20,15 @@ from typing import Any
 from attrs import define, evolve, field
 
 from rti import checkpoint
-from rti.assemble import Run
+from rti.assemble import Examination, Run
 from rti.checkpoint import State
 from rti.config import Config, dump_config
 from rti.errors import ConfigError, InfrastructureError, RunError
-from rti.evaluate import Evaluation, evaluate, pick_tasks
+from rti.evaluate import Evaluation, Trial, evaluate, pick_tasks
 from rti.events import CheckpointSaved, Evaluated, RunEnded, RunStarted, StepDone
 from rti.interfaces import Policy, Reporter
 from rti.records import repaired_turns
+from rti.rollout import speaks
 from rti.scoring import maybe
 from rti.types import Batch, Task
 from rti.words import explain
@@ -279,13 +280,35 @@ class _Loop:
         return errors
 
 
-async def evaluate_run(run: Run) -> Evaluation:
-    """Evaluate as `[eval]` says, with the environment's probe where it has one."""
+def tasks_to_evaluate(run: Run | Examination) -> list[Task]:
+    """The tasks that `[eval]` names."""
     at = run.config.eval
-    tasks = pick_tasks(run.environment.tasks(at.split), at.families, at.tasks)
-    result = await evaluate(run.evaluator, tasks, at.trials, run.config.run.seed)
+    return pick_tasks(run.environment.tasks(at.split), at.families, at.tasks)
+
+
+async def evaluate_run(
+    run: Run | Examination,
+    ks: Sequence[int] = (),
+    done: Iterable[Trial] = (),
+    finished: Callable[[Trial], None] | None = None,
+) -> Evaluation:
+    """Evaluate as `[eval]` says, with the environment's probe where it has one.
+
+    The arguments are those of `rti.evaluate.evaluate`.
+    """
+    at = run.config.eval
+    result = await evaluate(
+        run.evaluator,
+        tasks_to_evaluate(run),
+        at.trials,
+        run.config.run.seed,
+        ks,
+        at_once=at.at_once,
+        done=done,
+        finished=finished,
+    )
     probe = getattr(run.environment, "probe", None)
-    if probe is None:
+    if probe is None or speaks(run.policy):
         return result
     found = await probe(run.policy, run.renderer)
     return evolve(result, metrics={**result.metrics, **found})

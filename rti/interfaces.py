@@ -246,6 +246,7 @@ class Environment(Protocol):
 
     Success is an outcome of at least `threshold`. `leaks_by_design` says that evidence may hold
     privileged strings on purpose, so that leaks can be studied; `rti doctor` reports it.
+    Optional: `benchmark`, what a table of results calls it (default: its name in the config).
     See docs for a complete one; `rti.testing.check_environment` checks yours.
     """
 
@@ -321,6 +322,12 @@ class Policy(Protocol):
 
     Optional: `async sleep()`, the update begins: free the accelerator until the next `load`;
     `async close()`, the run is over; `describe() -> str`, what it is in words, for the record.
+
+    One that knows messages and no tokens (a chat model behind an API) defines `async
+    reply(messages, tools, params, key) -> Spoken | None`, None where the conversation has become
+    too long for it. It can be evaluated and nothing else: `sample`, `score` and `load` are never
+    called. Optional for it: `identity`, a mapping of what makes it another policy beside its name;
+    `spent` and `notes`, as for the roles.
     """
 
     @property

@@ -3,6 +3,8 @@
 Of n independent attempts at a task c succeed. pass@k is the chance that at least one of k
 attempts drawn from them succeeds (Codex, arXiv 2107.03374); pass^k the chance that all k do
 (τ-bench, arXiv 2406.12045). Both are unbiased estimates of the same for k fresh attempts.
+all-of-k counts plainly whether the first k attempts all succeeded, as one does who makes exactly
+k: equal to pass^k where n = k, and a noisier estimate of the same where n is larger.
 """
 
 from __future__ import annotations
@@ -43,6 +45,39 @@ def pass_hat_k(n: int, c: int, k: int) -> float:
     """
     _check(n, c, k)
     return math.comb(c, k) / math.comb(n, k)
+
+
+def all_of_k(successes: Sequence[bool], k: int) -> float:
+    """1 where the first k attempts all succeeded, else 0.
+
+    Args:
+        successes: whether each attempt succeeded, in the order made.
+        k: attempts looked at, 1 ≤ k ≤ n.
+
+    Raises:
+        NumericsError: k above n or below 1.
+    """
+    _check(len(successes), 0, k)
+    return float(all(successes[:k]))
+
+
+def by_task(
+    successes_by_task: Sequence[Sequence[bool]], ks: Sequence[int]
+) -> dict[str, list[float]]:
+    """One number a task: "pass@k" for every k; "pass^k" and "all-of-k" for every k above 1.
+
+    Args:
+        successes_by_task: as for `summarise`.
+        ks: as for `summarise`.
+
+    Raises:
+        NumericsError: as `summarise`.
+    """
+    found = dict(_values_by_task(successes_by_task, ks))
+    for k in ks:
+        if k > 1:
+            found[f"all-of-{k}"] = [all_of_k(row, k) for row in successes_by_task]
+    return found
 
 
 def summarise(

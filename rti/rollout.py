@@ -12,7 +12,7 @@ from attrs import define, evolve, frozen
 
 from rti.errors import InfrastructureError, RtiError
 from rti.interfaces import Environment, Policy, Renderer, Session
-from rti.types import Message, RequestKey, Rollout, SamplingParams, Task, Turn
+from rti.types import Message, RequestKey, Rollout, SamplingParams, Task, Tool, Turn
 
 T = TypeVar("T")
 CLOSE_SECONDS = 30.0
@@ -68,6 +68,11 @@ async def release(session: Session) -> None:
         warnings.warn(f"closing a session crashed: {type(error).__name__}: {error}", stacklevel=2)
 
 
+def speaks(policy: Policy) -> bool:
+    """Whether a policy answers in messages and has no tokens."""
+    return hasattr(policy, "reply")
+
+
 def messages_before(session: Session, turns: Sequence[Turn]) -> list[Message]:
     """The conversation after the opening and these turns, what was observed included."""
     with blamed("the opening of the environment"):
@@ -112,13 +117,14 @@ class Actor:
         messages = messages_before(session, turns)
         done = truncated = False
         while not (done or truncated) and len(turns) < self.limits.max_turns:
-            turn = await self._sample(session, messages, len(turns), key)
+            turn = await self._next(session, messages, len(turns), key)
             if turn is None:
                 truncated = True
                 break
-            if revise is not None:
-                turn = await revise(turn, messages) or turn
-            turn, done, truncated = await self.execute(session, turn)
+            if turn.observations is None:  # else its calls were refused before the environment
+                if revise is not None:
+                    turn = await revise(turn, messages) or turn
+                turn, done, truncated = await self.execute(session, turn)
             turns.append(turn)
             messages += [turn.message, *(turn.observations or ())]
         return await self.finish(session, so_far, turns, truncated or not done)
@@ -154,20 +160,20 @@ class Actor:
             truncated=truncated,
         )
 
-    async def _sample(
+    async def _next(
         self, session: Session, messages: Sequence[Message], index: int, key: RequestKey
     ) -> Turn | None:
-        """The policy's next turn; None when the prompt leaves no room for one."""
-        limits = self.limits
+        """The policy's next turn; None when the conversation leaves no room for one."""
+        limits, key = self.limits, key.child(turn=index)
         with blamed("listing the environment's tools"):
             tools = tuple(session.tools)
+        params = SamplingParams(limits.max_new_tokens, limits.temperature, limits.top_p)
+        if speaks(self.policy):
+            return await self._hear(messages, tools, params, key)
         prompt = self.renderer.prompt(messages, tools)
         if limits.max_context and len(prompt) + limits.max_new_tokens > limits.max_context:
             return None
-        params = SamplingParams(limits.max_new_tokens, limits.temperature, limits.top_p)
-        [completion] = await self.policy.sample(
-            [prompt], params, [key.child(turn=index)], self.renderer.stop_ids
-        )
+        [completion] = await self.policy.sample([prompt], params, [key], self.renderer.stop_ids)
         return Turn(
             index=index,
             prompt_ids=prompt,
@@ -176,6 +182,28 @@ class Actor:
             message=self.renderer.parse(completion.token_ids),
             policy_version=completion.policy_version,
             finish=completion.finish,
+        )
+
+    async def _hear(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        params: SamplingParams,
+        key: RequestKey,
+    ) -> Turn | None:
+        """The next turn of a policy that speaks in messages. It has no tokens: none is trained."""
+        said = await self.policy.reply(messages, tools, params, key)  # type: ignore[attr-defined]
+        if said is None:
+            return None
+        return Turn(
+            index=key.turn,
+            prompt_ids=(),
+            completion_ids=(),
+            rollout_logprobs=(),
+            message=said.message,
+            policy_version=self.policy.version,
+            finish=said.finish,
+            observations=said.refused or None,
         )
 
     async def _guard(self, work: Awaitable[T], what: str) -> T:

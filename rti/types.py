@@ -410,6 +410,19 @@ class Completion:
 
 
 @frozen
+class Spoken:
+    """What a policy that speaks in messages says.
+
+    `refused` holds an error for each of its calls where one of them cannot be read: the environment
+    then sees nothing of the turn, and the policy goes on from the errors.
+    """
+
+    message: Message
+    finish: Literal["stop", "length"] = "stop"
+    refused: tuple[Message, ...] = ()
+
+
+@frozen
 class Step:
     """What an environment answers to a turn: observations, then whether it is over."""
 

@@ -28,12 +28,12 @@ def test_train_then_eval_its_checkpoint(
     assert code == 0
     assert "step 1/1" in out
     assert "done after 1 steps" in out
-    file = tmp_path / "eval.json"
+    folder = tmp_path / "eval"
     code, out, _ = run(capsys, "eval", pocket_toml, "--set", "run.steps=1", *SMALL,
-                       "--checkpoint", tmp_path / "run", "--out", file)  # fmt: skip
+                       "--checkpoint", tmp_path / "run", "--out", folder)  # fmt: skip
     assert code == 0
     assert out.splitlines()[0].split() == ["family", "tasks", "pass@1", "pass@2", "pass^2"]
-    record = json.loads(file.read_text(encoding="utf-8"))
+    record = json.loads((folder / "eval.json").read_text(encoding="utf-8"))
     assert record["checkpoint"].endswith("step-000001")
     assert record["trials"] == 2
     assert len(record["tasks"]) == 16

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rti import ConfigError, RunError, Task
-from rti import evaluate as evaluation
 from rti.engine import evaluate_run
 from rti.evaluate import evaluate, pick_tasks
 
@@ -135,7 +134,7 @@ def test_nothing_but_faults_is_an_error(run, actor):
         evaluated(evolve(actor, environment=environment), tasks_of(run, "A3"))
 
 
-def test_many_sessions_are_played_in_portions(run, actor, monkeypatch):
+def test_many_sessions_are_played_in_portions_of_whole_tasks(run, actor):
     whole = evaluated(actor, tasks_of(run, "A3", "AH"))
     live, most = 0, 0
 
@@ -146,9 +145,10 @@ def test_many_sessions_are_played_in_portions(run, actor, monkeypatch):
             most = max(most, live)
             return 0.0
 
-    monkeypatch.setattr(evaluation, "AT_ONCE", 8)
     some = evaluated(
-        evolve(actor, environment=Counting(actor.environment)), tasks_of(run, "A3", "AH")
+        evolve(actor, environment=Counting(actor.environment)),
+        tasks_of(run, "A3", "AH"),
+        at_once=9,
     )
     assert some.successes == whole.successes
     assert (live, most) == (0, 8)

@@ -11,7 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rti import NumericsError
-from rti.metrics import bootstrap_interval, intervals, pass_at_k, pass_hat_k, summarise
+from rti.metrics import (
+    all_of_k,
+    bootstrap_interval,
+    by_task,
+    intervals,
+    pass_at_k,
+    pass_hat_k,
+    summarise,
+)
 
 COUNTS = st.integers(1, 40).flatmap(
     lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, n))
@@ -42,6 +50,46 @@ def test_bounds_and_duality(counts: tuple[int, int, int]) -> None:
     # To fail at least once in k is not to succeed k times.
     assert pass_at_k(n, n - c, k) == pytest.approx(1.0 - pass_hat_k(n, c, k), abs=1e-15)
     assert pass_at_k(n, c, 1) == pass_hat_k(n, c, 1) == c / n
+
+
+@settings(deadline=None)
+@given(COUNTS)
+def test_more_attempts_find_more_and_hold_less(counts: tuple[int, int, int]) -> None:
+    n, c, k = counts
+    if k < n:
+        assert pass_at_k(n, c, k) <= pass_at_k(n, c, k + 1)
+        assert pass_hat_k(n, c, k) >= pass_hat_k(n, c, k + 1)
+    if c < n:
+        assert pass_at_k(n, c, k) <= pass_at_k(n, c + 1, k)
+        assert pass_hat_k(n, c, k) <= pass_hat_k(n, c + 1, k)
+    assert pass_at_k(n, c, n) == float(c > 0)
+    assert pass_hat_k(n, c, n) == float(c == n)
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=5))
+def test_all_of_k_is_pass_hat_k_over_all_orders(successes: list[bool]) -> None:
+    n, c = len(successes), sum(successes)
+    assert all_of_k(successes, n) == pass_hat_k(n, c, n)
+    for k in range(1, n + 1):
+        orders = [all_of_k(order, k) for order in itertools.permutations(successes)]
+        assert sum(orders) / len(orders) == pytest.approx(pass_hat_k(n, c, k))
+
+
+def test_all_of_k_looks_at_the_first_attempts() -> None:
+    assert all_of_k([True, True, False], 2) == 1.0
+    assert all_of_k([False, True, True], 2) == 0.0
+    for k in (0, 4):
+        with pytest.raises(NumericsError, match=f"k = {k}"):
+            all_of_k([True] * 3, k)
+
+
+def test_numbers_a_task() -> None:
+    assert by_task([[True, False, True], [False, False, True]], (1, 2)) == {
+        "pass@1": [pytest.approx(2 / 3), pytest.approx(1 / 3)],
+        "pass@2": [1.0, pytest.approx(2 / 3)],
+        "pass^2": [pytest.approx(1 / 3), 0.0],
+        "all-of-2": [0.0, 0.0],
+    }
 
 
 def test_exact_where_floats_would_lose_it() -> None:
@@ -85,6 +133,8 @@ def test_what_cannot_be_summarised_says_so(
         summarise(successes, ks)
     with pytest.raises(NumericsError, match=says):
         intervals(successes, ks, seed=0)
+    with pytest.raises(NumericsError, match=says):
+        by_task(successes, ks)
 
 
 def test_bootstrap_depends_on_its_seed_alone() -> None:

@@ -39,9 +39,14 @@ BUILT_IN: Mapping[str, BuiltIn] = {
 """The commands that come with `rti`, in the order that `rti --help` shows them."""
 
 
-def add_config_arguments(parser: argparse.ArgumentParser) -> None:
+def add_config_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
     """Add CONFIG and `--set`: `load_config(args.config, args.set)` takes them."""
-    parser.add_argument("config", metavar="CONFIG", help="a TOML file, e.g. from recipes/")
+    parser.add_argument(
+        "config",
+        metavar="CONFIG",
+        nargs=None if required else "?",
+        help="a TOML file, e.g. from recipes/",
+    )
     parser.add_argument(
         "--set",
         action="append",
