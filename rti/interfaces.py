@@ -326,8 +326,8 @@ class Policy(Protocol):
     One that knows messages and no tokens (a chat model behind an API) defines `async
     reply(messages, tools, params, key) -> Spoken | None`, None where the conversation has become
     too long for it. It can be evaluated and nothing else: `sample`, `score` and `load` are never
-    called. Optional for it: `identity`, a mapping of what makes it another policy beside its name;
-    `spent` and `notes`, as for the roles.
+    called. Optional for it: `async ready()`, called before all else; `identity`, a mapping of what
+    makes it another policy beside its name; `spent` and `notes`, as for the roles.
     """
 
     @property

@@ -1,9 +1,10 @@
-"""A teacher behind an OpenAI-compatible endpoint plays the roles."""
+"""A teacher behind an OpenAI-compatible endpoint plays the roles; or is itself evaluated."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from rti import hookimpl
+from rti_teacher.chat import ChatPolicy
 from rti_teacher.roles import TeacherCorrector, TeacherValidator, TeacherVerifier
 
 
@@ -23,3 +24,9 @@ def rti_correctors() -> Mapping[str, Any]:
 def rti_verifiers() -> Mapping[str, Any]:
     """A teacher as Verifier."""
     return {"teacher": TeacherVerifier}
+
+
+@hookimpl
+def rti_policies() -> Mapping[str, Any]:
+    """A chat model as the policy, for `rti eval`."""
+    return {"chat": ChatPolicy}

@@ -47,12 +47,13 @@ class Dialect:
     ) -> dict[str, Any]:  # fmt: skip
         """A request in the endpoint's own words.
 
-        Temperature and top_p are said outright: some servers have defaults of their own.
+        Temperature and top_p are said outright, 1 unless asked otherwise: some servers have
+        defaults of their own.
         """
         without = self._without.get((path, model), set())
         limit = "max_completion_tokens" if "max_tokens" in without else "max_tokens"
         body = {
-            "model": model, **asked, "temperature": 1.0, "top_p": 1.0, limit: max_tokens
+            "model": model, "temperature": 1.0, "top_p": 1.0, **asked, limit: max_tokens
         }  # fmt: skip
         if seed is not None:
             body["seed"] = seed & ((1 << SEED_BITS) - 1)
@@ -68,8 +69,18 @@ class Dialect:
             body.pop(feature, None)
         return body
 
-    def adapt(self, path: str, model: str, sent: Mapping[str, Any], fault: Fault) -> str:
-        """Leave out what a refusal names, and say so; "" when it names nothing that was sent."""
+    def adapt(
+        self,
+        path: str,
+        model: str,
+        sent: Mapping[str, Any],
+        fault: Fault,
+        needs: tuple[str, ...] = (),
+    ) -> str:
+        """Leave out what a refusal names, and say so; "" when it names nothing that was sent.
+
+        What `needs` lists stays, whatever is said of it.
+        """
         words = f"{fault.param} {fault.what}".lower()
         unable = fault.status in (500, 501) and _UNABLE.search(words)
         if fault.kind != "refused" and not unable:
@@ -78,7 +89,9 @@ class Dialect:
         # What the server itself names as the culprit goes first.
         for text in filter(None, (fault.param.lower(), words)):
             for feature, pattern in _NAMED.items():
-                if _SENT_AS.get(feature, feature) not in sent or not re.search(pattern, text):
+                if _SENT_AS.get(feature, feature) not in sent or feature in needs:
+                    continue
+                if not re.search(pattern, text):
                     continue
                 if feature == "schema" and "maxLength" in json.dumps(sent["response_format"]):
                     without.add("bounds")  # some grammars know no length limits: one more try

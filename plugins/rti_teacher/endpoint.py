@@ -35,7 +35,8 @@ _endpoints: WeakValueDictionary[tuple[int, str, str], Endpoint] = WeakValueDicti
 class Ask:
     """One request: `body` holds its messages or its prompt, and tools.
 
-    `without_tools` takes its place at an endpoint that refuses tools.
+    `without_tools` takes its place at an endpoint that refuses tools; what stands in `needs` is
+    never left out.
     """
 
     path: str
@@ -44,16 +45,27 @@ class Ask:
     seed: int | None = None
     schema: str = ""
     without_tools: Mapping[str, Any] | None = field(default=None, repr=False)
+    needs: tuple[str, ...] = ()
+
+
+class TooLong(InfrastructureError):
+    """The prompt does not fit into the model's context."""
 
 
 @define(eq=False)
 class Endpoint:
-    """An endpoint and its budget, shared by all roles of a run that use it."""
+    """An endpoint and its budget, shared by all roles of a run that use it.
+
+    `who` begins its errors. A patient one waits while it is left alone, and never tries less often:
+    for work that has nothing else to do meanwhile.
+    """
 
     transport: Transport
     key_env: str
     budget: Budget
     dialect: Dialect = field(factory=Dialect)
+    who: str = "The teacher"
+    patient: bool = False
     report: dict[Any, Any] = field(factory=dict, repr=False)
     """What checks have found out, kept so that the roles of a run do not ask it again."""
     _only: str = field(init=False, default="")
@@ -99,7 +111,7 @@ class Endpoint:
             RunError: a key or a request that it will never take.
         """
         failed = adapted = 0
-        most = 1 if self._down else tries or self._config.retries + 1
+        most = 1 if self._down and not self.patient else tries or self._config.retries + 1
         while True:
             plain = self.dialect.lacks(asked.path, model, "tools") and asked.without_tools
             sent = self.dialect.body(
@@ -109,10 +121,10 @@ class Endpoint:
             outcome = await self._try(asked, model, sent)
             if isinstance(outcome, Reply):
                 return outcome
-            changed = self.dialect.adapt(asked.path, model, sent, outcome)
+            changed = self.dialect.adapt(asked.path, model, sent, outcome, asked.needs)
             if changed and adapted < MOST_ADAPTED:
                 adapted += 1
-                self.note(f"The teacher at {self.url} {changed}.")
+                self.note(f"{self.who} at {self.url} {changed}.")
                 continue
             failed += 1
             self._raise_unless_passing(outcome, model, asked.path)
@@ -139,7 +151,7 @@ class Endpoint:
                 if len(served) != 1:
                     listed = ", ".join(served[:10]) or "none that it names"
                     raise RunError(
-                        f"The teacher at {self.url} serves {listed}: say which is meant, with "
+                        f"{self.who} at {self.url} serves {listed}: say which is meant, with "
                         "[teacher] model."
                     )
                 self._only = served[0]
@@ -148,9 +160,9 @@ class Endpoint:
     async def models(self, tries: int = 0) -> list[str]:
         """The models that it says it serves. Raises as `ask`; not a request of the budget."""
         failed = 0
-        most = 1 if self._down else tries or self._config.retries + 1
+        most = 1 if self._down and not self.patient else tries or self._config.retries + 1
         while True:
-            self._raise_if_left_alone()
+            await self._while_left_alone()
             outcome = await self.transport.models()
             if not isinstance(outcome, Fault):
                 return outcome
@@ -171,7 +183,7 @@ class Endpoint:
     async def _try(self, asked: Ask, model: str, sent: dict[str, Any]) -> Reply | Fault:
         read = read_chat if asked.path == CHAT else read_completion
         async with self.transport.here().slots:
-            self._raise_if_left_alone()
+            await self._while_left_alone()
             await self.budget.reserve(asked.tokens)
             took: Tokens | None = None
             try:
@@ -195,17 +207,20 @@ class Endpoint:
             asked.tokens.reply if said is None else said,
         )
 
-    def _raise_if_left_alone(self) -> None:
-        if time.monotonic() < self._alone_until:
+    async def _while_left_alone(self) -> None:
+        while (left := self._alone_until - time.monotonic()) > 0:
+            if self.patient:
+                await asyncio.sleep(left)
+                continue
             raise InfrastructureError(
-                f"The teacher at {self.url} {self._down}; it is left alone for "
+                f"{self.who} at {self.url} {self._down}; it is left alone for "
                 f"{self._config.timeout_s:g} s after that ([teacher] timeout_s)."
             )
 
     def _words(self, what: str, tries: int) -> str:
         times = "once" if tries == 1 else f"{tries} times"
         return (
-            f"The teacher at {self.url} {what}. It was asked {times} "
+            f"{self.who} at {self.url} {what}. It was asked {times} "
             f"([teacher] timeout_s = {self._config.timeout_s:g}, "
             f"retries = {self._config.retries})."
         )
@@ -217,15 +232,18 @@ class Endpoint:
         if fault.kind == "denied":
             held = "holds a key that it does not take" if self.transport.key else "is not set"
             raise RunError(
-                f"The teacher at {self.url} {fault.what}. The environment variable "
+                f"{self.who} at {self.url} {fault.what}. The environment variable "
                 f"{self.key_env} ([teacher] key_env) {held}."
             )
-        if fault.kind == "prompt" or (path, model) in self._served:
+        if fault.kind == "prompt":
+            self.budget.used.faults += 1
+            raise TooLong(f"{self.who} at {self.url} {fault.what}.")
+        if (path, model) in self._served:
             # It has answered others like this one: something about this prompt is at fault.
             self.budget.used.faults += 1
-            raise InfrastructureError(f"The teacher at {self.url} {fault.what}.")
+            raise InfrastructureError(f"{self.who} at {self.url} {fault.what}.")
         asked = f" for model {model!r}" if model else ""
         raise RunError(
-            f"The teacher at {self.url} {fault.what}. It was asked{asked} at /{path}: check "
+            f"{self.who} at {self.url} {fault.what}. It was asked{asked} at /{path}: check "
             "[teacher] model and base_url (which ends in /v1, as a rule); `rti doctor` looks."
         )

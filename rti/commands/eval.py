@@ -132,8 +132,10 @@ async def _evaluate(made: Examination, checkpoint: Path | None, out: Path | None
     from rti.evaluation.identity import identity
     from rti.evaluation.record import as_record, default_ks
     from rti.evaluation.store import TrialStore
+    from rti.scoring import maybe
 
     try:
+        await maybe(made.policy, "ready")
         tasks = tasks_to_evaluate(made)
         who = identity(made, tasks, checkpoint)
         used = {**versions(), **_environment_version(made)}
