@@ -188,6 +188,15 @@ def test_two_at_once_and_broken_lines_are_refused(
     assert "trials.jsonl:1 cannot be read" in err
 
 
+def test_a_folder_that_cannot_be_made_says_so(
+    evaluated: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    code, _, err = run(capsys, "eval", evaluated[0], *SMALL, "--out", tmp_path / "file" / "out")
+    assert code == 2
+    assert "Name a folder that can be written into" in err
+
+
 def test_a_trial_lost_to_a_fault_is_played_again(tmp_path: Path) -> None:
     with TrialStore.opened(tmp_path, {"run": {"seed": 1}}, {"rti-rl": "1"}) as store:
         store.append(Trial("a", 0, True, 1.0))

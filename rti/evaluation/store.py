@@ -49,9 +49,8 @@ class TrialStore:
             ConfigError: another evaluation's trials are in there, or it is at work there.
             RunError: what is in there cannot be read.
         """
-        folder.mkdir(parents=True, exist_ok=True)
         store = cls(folder / TRIALS)
-        with store.path.open("a+b") as file:
+        with _opened(store.path) as file:
             _lock(file, folder)
             store._file = file
             if not store._read(identity):
@@ -63,8 +62,14 @@ class TrialStore:
 
     def _write(self, record: Mapping[str, Any]) -> None:
         assert self._file is not None
-        self._file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
-        self._file.flush()
+        try:
+            self._file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+            self._file.flush()
+        except OSError as error:
+            raise RunError(
+                f"{self.path} cannot be written ({error}): what it holds is kept. Make room and "
+                "run it again."
+            ) from error
 
     def _read(self, identity: Mapping[str, Any]) -> bool:
         """Take in what is there; a line that was cut short is dropped. False: there is nothing."""
@@ -97,6 +102,16 @@ class TrialStore:
                 f"--out {self.path.parent}: the trials in there are of another evaluation: "
                 f"{'; '.join(found)}. Change it back, or choose another --out."
             )
+
+
+def _opened(path: Path) -> IO[bytes]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("a+b")
+    except OSError as error:
+        raise ConfigError(
+            f"--out {path.parent}: {error.strerror}. Name a folder that can be written into."
+        ) from error
 
 
 def _lock(file: IO[bytes], folder: Path) -> None:

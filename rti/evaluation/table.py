@@ -104,13 +104,17 @@ def as_markdown(table: Mapping[str, Any]) -> str:
     lines = [
         f"**{table['metric']}** in %, with {LEVEL:.0%} bootstrap intervals over tasks",
         "",
-        f"| method | {' | '.join(table['columns'])} |",
+        f"| method | {' | '.join(map(_plain, table['columns']))} |",
         f"|---|{'---:|' * len(table['columns'])}",
     ]
     for name, cells in table["rows"].items():
         shown = [_cell(cells[c]) if c in cells else "–" for c in table["columns"]]
-        lines.append(f"| {' | '.join((name, *shown))} |")
+        lines.append(f"| {' | '.join((_plain(name), *shown))} |")
     return "\n".join([*lines, "", *(f"- {note}" for note in table["notes"]), ""])
+
+
+def _plain(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def _cell(cell: Mapping[str, Any]) -> str:
