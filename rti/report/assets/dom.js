@@ -75,7 +75,7 @@ function table(head, rows, text) {
 
 // Custom property of a colour by number; below 0 is that of the text.
 function paint(index) {
-  return index < 0 ? "--ink" : `--c${index % 12}`;
+  return index < 0 ? "--ink" : `--c${index % 16}`;
 }
 
 // A cell with its small print.

@@ -71,7 +71,9 @@ function lineChart(spec, { caption, y, yLabel, xLabel = "steps done" }) {
           spanGaps: true,
         });
       }
-      bands.push({ series: [own[1], own[2]], fill: () => `${css(paint(line.colour))}1c` });
+      // Bands of many arms lie on each other: fainter, so that the lines can be seen.
+      const alpha = spec.lines.length > 8 ? "0a" : "1c";
+      bands.push({ series: [own[1], own[2]], fill: () => `${css(paint(line.colour))}${alpha}` });
     }
     return own;
   });
