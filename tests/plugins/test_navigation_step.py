@@ -77,6 +77,7 @@ def test_a_step_goes_from_rollouts_by_repairs_to_an_update(tiny: Path, tmp_path:
 
     async def collect():
         played = await play(run.environment, task, gold, 8)
+        replay.GOLD.clear()
         replay.GOLD[task.id] = tuple(t.message for t in played.turns)
         await run.policy.load(run.trainer.weights(), 0)
         return await run.collector.collect([task], 0)

@@ -46,6 +46,7 @@ def test_gold_turns_reach_outcome_1_and_the_loss(smollm2_folder: Path, tmp_path:
     run = assemble(config, registry)
     gold = registry.get("corrector", "gold-replay")
     module = sys.modules[gold.__module__]
+    module.GOLD.clear()  # another test may have put its own there
 
     async def drive():
         agent = run.environment.reference("gold")
