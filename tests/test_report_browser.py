@@ -85,12 +85,17 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def all_drawn(page: Any) -> int:
-    """How many plots there are; fails when one of them is blank."""
+    """How many plots there are; fails when one of them stays blank."""
     places = page.locator(".plot")
     for place in places.all():
         caption = place.get_attribute("aria-label")
-        assert place.locator("canvas").count() == 1, caption
-        assert place.locator("canvas").evaluate(COLOURED) > 100, caption
+        canvas = place.locator("canvas")
+        for _ in range(50):  # a plot is drawn when the browser has laid it out
+            if canvas.count() == 1 and canvas.evaluate(COLOURED) > 100:
+                break
+            page.wait_for_timeout(100)
+        assert canvas.count() == 1, caption
+        assert canvas.evaluate(COLOURED) > 100, caption
     return int(places.count())
 
 
