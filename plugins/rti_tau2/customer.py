@@ -1,4 +1,4 @@
-"""Scripted customers: what a session needs of one, and the words all of them share.
+"""Customers: what a session needs of one, and the words that the scripted ones share.
 
 A customer knows its task's scenario and its own tools, and nothing of the reward: not the gold
 actions, not the assertions, not the injected fault.
@@ -7,12 +7,12 @@ actions, not the assertions, not the injected fault.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from attrs import frozen
+from attrs import define, field, frozen
 
-STOP, TRANSFER = "###STOP###", "###TRANSFER###"
+STOP, TRANSFER, OUT_OF_SCOPE = "###STOP###", "###TRANSFER###", "###OUT-OF-SCOPE###"
 """tau2's tokens by which a user ends an episode."""
 
 Use = Callable[[str, Mapping[str, Any]], str]
@@ -20,19 +20,70 @@ Use = Callable[[str, Mapping[str, Any]], str]
 
 
 class Customer(Protocol):
-    """A deterministic customer. Its state is its attributes, so that a fork can replay it."""
+    """Who calls the desk."""
+
+    async def opening(self) -> str:
+        """The first thing it says."""
+        ...
+
+    async def answer(self, log: Sequence[Any], use: Use) -> str:
+        """What it says to the agent's words, the last of `log`; it may use tools on the way.
+
+        Raises:
+            InfrastructureError: it cannot answer, and that is nobody's fault here.
+        """
+        ...
+
+    def state(self) -> tuple[Any, ...]:
+        """All that changes in it and stands in no log, for the session's digest."""
+        ...
+
+    def again(self, answers: int) -> Customer:
+        """One that will give its opening and its first `answers` answers once more, for a fork."""
+        ...
+
+
+class Script(Protocol):
+    """What a scripted customer says: a function of what it has heard. Its state is its own."""
 
     def opening(self) -> str:
         """The first thing it says."""
         ...
 
     def answer(self, text: str, use: Use) -> str:
-        """What it says to the agent's words; it may use its tools on the way."""
+        """What it says to the agent's words."""
         ...
 
     def state(self) -> tuple[Any, ...]:
-        """All that changes in it, for the session's digest."""
+        """All that changes in it."""
         ...
+
+
+@define
+class Scripted:
+    """A deterministic customer: heard the same, it says the same."""
+
+    write: Callable[[], Script]
+    script: Script = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.script = self.write()
+
+    async def opening(self) -> str:
+        """The first thing it says."""
+        return self.script.opening()
+
+    async def answer(self, log: Sequence[Any], use: Use) -> str:
+        """What it says to the agent's words, the last of `log`."""
+        return self.script.answer(log[-1].content, use)
+
+    def state(self) -> tuple[Any, ...]:
+        """The script's."""
+        return self.script.state()
+
+    def again(self, answers: int) -> Scripted:
+        """A new one: it will say the same."""
+        return Scripted(self.write)
 
 
 @frozen
@@ -43,6 +94,7 @@ class Scenario:
     known: str
     instructions: str
     persona: str
+    unknown: str = ""
 
     @classmethod
     def of(cls, task: Any) -> Scenario:
@@ -56,6 +108,7 @@ class Scenario:
             told.known_info or "",
             told.task_instructions or "",
             user.persona or "",
+            told.unknown_info or "",
         )
 
     @property
@@ -65,8 +118,14 @@ class Scenario:
 
 
 _PERSON = (
-    (r"\bYou (?=mobile|phone)", "Your "),  # a slip of the pen in tau2's telecom tasks
+    (r"\bYou (?=mobile|phone|name)", "Your "),  # slips of the pen in tau2's tasks
+    (
+        r"\b(to|for|with|from|of|on|by|lets?|tells?|gives?|asks?|helps?|costs?|upgrades?|corrects?"
+        r"|informs?|shows?|told) you\b(?! (?:are|were|have|had|can|will|want|need))",
+        r"\1 me",
+    ),
     (r"\b[Yy]ou are\b", "I am"),
+    (r"\b[Yy]ou were\b", "I was"),
     (r"\b[Yy]ou're\b", "I am"),
     (r"\bYour\b", "My"),
     (r"\byour\b", "my"),
@@ -127,3 +186,21 @@ _MARKUP = re.compile(r"<(tool_call|think)>.*?(?:</\1>|\Z)", re.DOTALL)
 def heard(text: str) -> str:
     """The words in a message: a broken tool call or a stray thought says nothing to anyone."""
     return _MARKUP.sub(" ", text).replace("’", "'").strip()
+
+
+TRANSFERRED = re.compile(
+    r"you(?: are|'re)(?: now)? being transferred|\btransferr(?:ing|ed) you\b"
+    r"|\b(?:am|will|'ll) (?:now )?transfer you\b",
+    re.I,
+)
+"""The agent's words by which a customer knows that it is passed on."""
+GOODBYE = re.compile(
+    r"anything else|good ?bye|have a (?:great|nice|good|wonderful)|take care|glad i could help",
+    re.I,
+)
+MAY = re.compile(
+    r"would you like|shall i|should i|may i|can i|do you (?:want|agree)|are you (?:ok|willing|sure)"
+    r"|is (?:that|this) (?:ok|fine|all ?right)|proceed|agree|confirm",
+    re.I,
+)
+"""It is asked for leave."""

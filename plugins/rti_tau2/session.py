@@ -1,8 +1,8 @@
-"""One live episode of τ²-bench: a policy at the desk, a scripted customer, tau2's simulator."""
+"""One live episode of τ²-bench: a policy at the desk, a customer, tau2's simulator."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, cast
 
@@ -20,11 +20,9 @@ from rti import (
     Turn,
 )
 from rti_tau2 import scoring
-from rti_tau2.customer import STOP, TRANSFER, Customer, Scenario
-from rti_tau2.telecom import TelecomCustomer
-from rti_tau2.upstream import Identifiers, Upstream, deterministic
-
-CUSTOMERS = {"telecom": TelecomCustomer}
+from rti_tau2.customer import OUT_OF_SCOPE, STOP, TRANSFER, Customer
+from rti_tau2.simulator import Simulator
+from rti_tau2.upstream import Upstream, deterministic
 
 
 @frozen
@@ -36,6 +34,7 @@ class Setting:
     task: Any = field(repr=False)
     system: str = field(repr=False)
     tools: tuple[Tool, ...] = field(repr=False)
+    customer: Callable[[], Customer] = field(repr=False)
     max_errors: int = 10
 
 
@@ -51,37 +50,39 @@ class Tau2Session:
     ended: str | None = field(init=False, default=None)
     """None, "user_stop" or "too_many_errors": tau2's termination reasons."""
 
-    _environment: Any = field(init=False, repr=False)
+    _simulator: Simulator = field(init=False, repr=False)
     _customer: Customer = field(init=False, repr=False)
     _opening: tuple[Message, ...] = field(init=False, repr=False)
     _turns: list[Message] = field(init=False, factory=list, repr=False)
     _steps: list[Step] = field(init=False, factory=list, repr=False)
-    _identifiers: Identifiers = field(init=False, factory=Identifiers, repr=False)
+    _marks: list[str] = field(init=False, factory=list, repr=False)
+    """Hash of the log after the opening and after each turn."""
     _record: Any = field(init=False, factory=sha256, repr=False)
     _errors: int = field(init=False, default=0, repr=False)
     _calls: int = field(init=False, default=0, repr=False)
     _closed: bool = field(init=False, default=False, repr=False)
 
-    def __attrs_post_init__(self) -> None:
-        setting = self.setting
-        state = setting.task.initial_state
+    @classmethod
+    async def begun(cls, setting: Setting, customer: Customer | None = None) -> Tau2Session:
+        """A session after the customer's first words.
+
+        Raises:
+            InfrastructureError: tau2 cannot set the task up, or the customer cannot speak.
+        """
+        session = cls(setting)
         try:
-            with deterministic(self._identifiers):
-                self._environment = setting.upstream.registry.get_env_constructor(setting.domain)()
-                self._environment.set_state(
-                    state.initialization_data if state else None,
-                    state.initialization_actions if state else None,
-                    list((state.message_history if state else None) or []),
-                )
+            session._simulator = Simulator.of(setting.domain, setting.task)
         except Exception as error:  # tau2 cannot set its own task up
             raise InfrastructureError(
                 f"tau2 cannot start {setting.task.id!r}: {error!r}"
             ) from error
-        self._customer = CUSTOMERS[setting.domain](Scenario.of(setting.task))
-        first = self._customer.opening()
-        self._opening = (Message("system", setting.system), Message("user", first))
-        self._note("assistant", content=setting.upstream.greeting)
-        self._note("user", content=first)
+        session._customer = customer or setting.customer()
+        session._note("assistant", content=setting.upstream.greeting)
+        first = await session._customer.opening()
+        session._note("user", content=first)
+        session._opening = (Message("system", setting.system), Message("user", first))
+        session._marks.append(session._record.hexdigest())
+        return session
 
     @property
     def opening(self) -> Sequence[Message]:
@@ -105,21 +106,22 @@ class Tau2Session:
         The episode ends when the customer hangs up, or, as in tau2, after `max_errors` errors.
 
         Raises:
-            InfrastructureError: tau2 itself crashed.
+            InfrastructureError: tau2 itself crashed, or the customer has no answer.
             RunError: the session is over or closed.
         """
-        return self._execute(turn.message)
+        return await self._execute(turn.message)
 
-    def _execute(self, message: Message) -> Step:
+    async def _execute(self, message: Message) -> Step:
         if self._closed or self.ended:
             raise RunError(f"tau2: the session is {'closed' if self._closed else 'over'}")
         # What the policy made up may be of any shape; only its text and calls count from here on.
-        observations = self._call(message) if message.tool_calls else self._say(message)
+        observations = self._call(message) if message.tool_calls else await self._say(message)
         if self.ended is None and self._errors >= self.setting.max_errors:
             self.ended = "too_many_errors"
         step = Step(observations, done=self.ended is not None)
         self._turns.append(message)
         self._steps.append(step)
+        self._marks.append(self._record.hexdigest())
         return step
 
     def _call(self, message: Message) -> tuple[Message, ...]:
@@ -130,15 +132,15 @@ class Tau2Session:
             for call, result in zip(message.tool_calls, results, strict=True)
         )
 
-    def _say(self, message: Message) -> tuple[Message, ...]:
+    async def _say(self, message: Message) -> tuple[Message, ...]:
         self._note("assistant", content=message.content)
 
         def use(name: str, arguments: Mapping[str, Any]) -> str:
             return cast(str, self._use("user", [(name, dict(arguments))])[0].content)
 
-        reply = self._customer.answer(message.content, use)
+        reply = await self._customer.answer(self.log, use)
         self._note("user", content=reply)
-        if STOP in reply or TRANSFER in reply:
+        if STOP in reply or TRANSFER in reply or OUT_OF_SCOPE in reply:
             self.ended = "user_stop"
         return (Message("user", reply),)
 
@@ -156,9 +158,10 @@ class Tau2Session:
                 )
             )
         try:
-            with deterministic(self._identifiers):
-                results = [self._environment.get_response(call) for call in wanted]
-                self._environment.sync_tools()
+            with deterministic(self._simulator.identifiers):
+                environment = self._simulator.environment
+                results = [environment.get_response(call) for call in wanted]
+                environment.sync_tools()
         except Exception as error:  # get_response turns the caller's mistakes into results itself
             raise InfrastructureError(f"tau2 crashed in {calls}: {error!r}") from error
         self._note(who, content=content, tool_calls=wanted)
@@ -184,16 +187,19 @@ class Tau2Session:
     async def fork(self, k: int) -> Tau2Session:
         """A new session in which turns 0 … k−1 have been executed again.
 
-        Simulator and customer are deterministic, so the copy is exact; observations are compared.
+        Simulator and scripted customers are deterministic; what a model said as the customer is
+        said again, and its tool calls are made again. The whole record is compared.
 
         Raises:
             CannotFork: there were fewer than `k` turns, or a replayed turn came out differently.
         """
         if not 0 <= k <= len(self._turns):
             raise CannotFork(f"tau2: there is no turn {k}: {len(self._turns)} have been executed")
-        copy = Tau2Session(self.setting)
-        for index, (message, step) in enumerate(zip(self._turns[:k], self._steps, strict=False)):
-            if copy._execute(message) != step:
+        answers = sum(not message.tool_calls for message in self._turns[:k])
+        copy = await Tau2Session.begun(self.setting, self._customer.again(answers))
+        for index, message in enumerate(self._turns[:k]):
+            step = await copy._execute(message)
+            if step != self._steps[index] or copy._marks[-1] != self._marks[index + 1]:
                 raise CannotFork(f"tau2: turn {index} came out differently when replayed")
         return copy
 
@@ -202,12 +208,10 @@ class Tau2Session:
 
         The record belongs to the state, because some tasks are judged by the actions taken.
         """
-        environment = self._environment
         state = (
-            environment.get_db_hash(),
-            environment.get_user_db_hash(),
+            self._simulator.fingerprint(),
             self._customer.state(),
-            self._identifiers.used,
+            self._simulator.identifiers.used,
             self._errors,
             self.ended,
             self._record.hexdigest(),
@@ -218,11 +222,11 @@ class Tau2Session:
         """What success means, how far the state is from it now, and turn `k`'s tool errors.
 
         It names assertions and tells whether they hold; it never tells their arguments, the gold
-        actions or the injected faults.
+        actions, what must be told to the customer, or the injected faults.
         """
         criteria = self.setting.task.evaluation_criteria
         judged = self._reward()
-        purpose = self.setting.task.description.purpose if self.setting.task.description else None
+        purpose = scoring.purpose(self.setting.task)
         errors = tuple(
             message.content
             for step in self._steps[k : k + 1]
@@ -231,10 +235,11 @@ class Tau2Session:
         )
         basis = tuple(basis.value for basis in criteria.reward_basis) if criteria else ()
         facts = {
-            "purpose": purpose or "",
+            "purpose": purpose,
             "reward_basis": basis,
             "reward_breakdown": judged.breakdown,
             "assertions": judged.assertions,
+            "rubric": tuple(scoring.rubric(self.setting.task)) if criteria else (),
             "ended": self.ended or "not yet",
             "tool_errors": errors,
         }
@@ -243,6 +248,7 @@ class Tau2Session:
             f"Success is judged by: {', '.join(basis)}." if basis else "",
             *(f"{b}: {'passed' if v else 'not passed'}." for b, v in judged.breakdown.items()),
             *(f"{name}: {'met' if met else 'not met'}." for name, met in judged.assertions),
+            *(f"Wanted: {text}" for text in facts["rubric"]),
             "An episode counts only when the customer ended it. Ended: "
             + (f"{self.ended}." if self.ended else "not yet."),
             *(f"Tool error in this turn: {error}" for error in errors),
@@ -258,7 +264,10 @@ class Tau2Session:
         return self._reward().value if self.ended == "user_stop" else 0.0
 
     def _reward(self) -> scoring.Reward:
-        return scoring.reward(self.setting.upstream, self.setting.task, self._environment, self.log)
+        setting = self.setting
+        return scoring.reward(
+            setting.upstream, setting.domain, setting.task, self._simulator, self.log
+        )
 
     async def close(self) -> None:
         """End the session: no further turn. Its score and evidence can still be read."""

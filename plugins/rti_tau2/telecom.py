@@ -14,8 +14,11 @@ from typing import Any
 from attrs import define, field, frozen
 
 from rti_tau2.customer import (
+    GOODBYE,
+    MAY,
     STOP,
     TRANSFER,
+    TRANSFERRED,
     Fragment,
     Scenario,
     Use,
@@ -132,15 +135,6 @@ GOALS = (
     Goal(r"No Service", "check_status_bar", "📶"),
 )
 
-_TRANSFERRED = re.compile(
-    r"you(?: are|'re)(?: now)? being transferred|\btransferr(?:ing|ed) you\b"
-    r"|\b(?:am|will|'ll) (?:now )?transfer you\b",
-    re.I,
-)
-_GOODBYE = re.compile(
-    r"anything else|good ?bye|have a (?:great|nice|good|wonderful)|take care|glad i could help",
-    re.I,
-)
 _FIXED = re.compile(
     r"(?:should|is|are|does|do|has|have|now)\b.{0,40}\b(?:work(?:s|ing)?|resolved|fixed|restored)\b"
     r"|\btry (?:it |that |this )?again\b|\bbetter now\b",
@@ -153,11 +147,6 @@ _WHO = re.compile(
 )
 _GIVE = re.compile(r"\b(?:provide|share|tell|give|confirm|verify|need|have|know)\b", re.I)
 _WHAT = re.compile(r"(?:help|assist) you|(?:problem|issue|wrong|experiencing|describe)", re.I)
-_MAY = re.compile(
-    r"would you like|shall i|should i|may i|can i|do you (?:want|agree)|are you (?:ok|willing|sure)"
-    r"|is (?:that|this) (?:ok|fine|all ?right)|proceed|agree|confirm",
-    re.I,
-)
 _MONEY = re.compile(r"refuel|\bgb\b|data usage|top[- ]?up|add(?:itional)? data", re.I)
 
 
@@ -190,7 +179,7 @@ class TelecomCustomer:
         words = heard(text)
         if not words:
             return "Sorry, I could not make that out. Could you say it in plain words?"
-        if _TRANSFERRED.search(words):
+        if TRANSFERRED.search(words):
             return TRANSFER
         said = [self._who(words)]
         requests = list(find_requests(words, self.scenario.reason))
@@ -198,8 +187,8 @@ class TelecomCustomer:
             said.append(self._do(requests[0], use))
             if any(other != requests[0] for other in requests[1:]):
                 said.append("I can only do one thing at a time. What should I do next?")
-        elif _GOODBYE.search(words) or _FIXED.search(words):
-            said.append(self._try(bool(_GOODBYE.search(words)), use))
+        elif GOODBYE.search(words) or _FIXED.search(words):
+            said.append(self._try(bool(GOODBYE.search(words)), use))
         else:
             said.append(self._consent(words))
         spoken = " ".join(part for part in said if part)
@@ -256,7 +245,7 @@ class TelecomCustomer:
             return willing
         if re.search(r"\bplans?\b", words, re.I) and "plan" in willing:
             return willing
-        return "Yes, please go ahead." if _MAY.search(words) else ""
+        return "Yes, please go ahead." if MAY.search(words) else ""
 
 
 def find_requests(words: str, reason: str) -> Iterator[Request]:

@@ -65,6 +65,7 @@ class Upstream:
     registry: Any
     message: Any
     action_evaluator: Any
+    communicate_evaluator: Any
     agent_prompt: str
     agent_instruction: str
     greeting: str
@@ -86,6 +87,7 @@ def load() -> Upstream:
     from tau2.agent import llm_agent
     from tau2.data_model import message
     from tau2.evaluator.evaluator_action import ActionEvaluator
+    from tau2.evaluator.evaluator_communicate import CommunicateEvaluator
     from tau2.orchestrator.orchestrator import DEFAULT_FIRST_AGENT_MESSAGE
     from tau2.registry import registry
 
@@ -95,6 +97,7 @@ def load() -> Upstream:
         registry=registry,
         message=message,
         action_evaluator=ActionEvaluator,
+        communicate_evaluator=CommunicateEvaluator,
         agent_prompt=llm_agent.SYSTEM_PROMPT,
         agent_instruction=llm_agent.AGENT_INSTRUCTION,
         greeting=DEFAULT_FIRST_AGENT_MESSAGE.content,

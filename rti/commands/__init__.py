@@ -34,6 +34,9 @@ BUILT_IN: Mapping[str, BuiltIn] = {
     "report": BuiltIn(
         "rti.commands.report:configure", "write a run, or a compare, as one HTML page"
     ),
+    "costs": BuiltIn(
+        "rti.commands.costs:configure", "measure what environments cost in time and memory"
+    ),
     "plugins": BuiltIn("rti.commands.plugins:configure", "list plug-ins and their options"),
 }
 """The commands that come with `rti`, in the order that `rti --help` shows them."""

@@ -30,11 +30,12 @@ from rti.testing import check_environment
 
 pytest.importorskip("tau2", reason="needs the extra tau2")
 from rti_tau2 import Tau2Environment
+from rti_tau2.checks import official
 from rti_tau2.customer import Scenario, first_person
 from rti_tau2.reference import ask
 from rti_tau2.session import Tau2Session
 from rti_tau2.telecom import Request, TelecomCustomer, find_requests
-from rti_tau2.upstream import Identifiers, deterministic, load
+from rti_tau2.upstream import load
 
 ENVIRONMENT = Tau2Environment()
 SAY = {
@@ -91,25 +92,6 @@ def used(session: Tau2Session) -> list[Any]:
     return [call for m in session.log if m.role == "user" for call in m.tool_calls or []]
 
 
-def official(session: Tau2Session) -> float:
-    """The reward of tau2's own evaluator, which replays the whole trajectory."""
-    from tau2.data_model.simulation import SimulationRun, TerminationReason
-    from tau2.evaluator.evaluator import EvaluationType, evaluate_simulation
-
-    task = session.setting.task
-    run = SimulationRun(
-        id="x",
-        task_id=task.id,
-        start_time="",
-        end_time="",
-        duration=0.0,
-        termination_reason=TerminationReason(session.ended or "max_steps"),
-        messages=sorted(session.log, key=lambda message: message.timestamp),
-    )
-    with deterministic(Identifiers()):
-        return float(evaluate_simulation(run, task, EvaluationType.ALL, False, "telecom").reward)
-
-
 # The environment
 
 
@@ -149,7 +131,7 @@ def test_keeps_the_contract() -> None:
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("domain", "retail"), ("policy_document", "x"), ("user", "llm"), ("max_errors", 0)],
+    [("domain", "banking"), ("policy_document", "x"), ("user", "llm"), ("max_errors", 0)],
 )
 def test_refuses_odd_options(option: str, value: Any) -> None:
     with pytest.raises(ValueError, match=option):
@@ -305,7 +287,7 @@ def test_broken_calls_and_thoughts_are_not_heard() -> None:
 
 def test_a_crash_of_the_simulator_is_no_failure_of_the_policy() -> None:
     session = start()
-    session._environment.tools.db.lines.clear()
+    session._simulator.environment.tools.db.lines.clear()
     with pytest.raises(InfrastructureError, match="tau2 crashed"):
         step(session, SAY["phone"])
 

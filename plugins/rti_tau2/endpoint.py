@@ -1,0 +1,228 @@
+"""A language model as the customer, at an OpenAI-compatible endpoint.
+
+Guidelines, scenario and the turned-about history are those of tau2's own user simulator, so that
+results compare with others of τ²-bench that name the same model. What it said is kept: a fork says
+it again instead of asking once more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import urlsplit
+
+from attrs import define, field, frozen
+
+from rti import ConfigError, InfrastructureError, RunError
+from rti_tau2.customer import Use
+from rti_tau2.upstream import load
+
+MOST_CALLS = 20
+"""Tool calls in one answer after which the model is taken to be stuck."""
+
+
+@frozen
+class Words:
+    """What the model said to the agent."""
+
+    text: str
+
+
+@frozen
+class Call:
+    """A tool that the model used."""
+
+    name: str
+    arguments: Mapping[str, Any]
+
+
+@define(eq=False)
+class UserModel:
+    """The endpoint. It is asked from threads, which belong to no event loop."""
+
+    model: str
+    base_url: str
+    key_env: str
+    temperature: float
+    timeout_s: float
+    retries: int
+    concurrency: int
+    _client: Any = field(init=False, default=None, repr=False)
+    _threads: ThreadPoolExecutor = field(init=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.base_url = (self.base_url or os.environ.get("OPENAI_BASE_URL", "")).rstrip("/")
+        if not self.model:
+            raise ConfigError(
+                "[environment] tau2: user = 'endpoint' needs user_model, the customer's model by "
+                "the name that its endpoint knows it by."
+            )
+        if not self.base_url:
+            raise ConfigError(
+                "[environment] tau2: user_base_url is not given, and OPENAI_BASE_URL is not set: "
+                "name the customer's endpoint, as in http://127.0.0.1:8000/v1."
+            )
+        parts = urlsplit(self.base_url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+            raise ConfigError(
+                "[environment] tau2: user_base_url must be an address as in "
+                "http://127.0.0.1:8000/v1, without a user name or a password. A key comes from "
+                "the environment variable that user_key_env names."
+            )
+        import openai
+
+        # A proxy named by the environment has no way to this machine's own loopback.
+        local = parts.hostname in ("localhost", "127.0.0.1", "::1")
+        self._client = openai.OpenAI(
+            api_key=self._key or "none",
+            base_url=self.base_url,
+            timeout=self.timeout_s,
+            max_retries=0,  # tries are counted here
+            http_client=openai.DefaultHttpxClient(trust_env=False) if local else None,
+        )
+        self._threads = ThreadPoolExecutor(self.concurrency, "tau2-customer")
+
+    @property
+    def _key(self) -> str:
+        return os.environ.get(self.key_env, "").strip()
+
+    async def ask(self, messages: Sequence[Any], tools: Sequence[Any] | None) -> list[Words | Call]:
+        """The next thing that the model does: words, or tool calls.
+
+        Raises:
+            InfrastructureError: none came, in all tries. The key is never shown.
+            RunError: the endpoint takes no such key, or has no such model: none ever will.
+        """
+        import openai
+
+        body: dict[str, Any] = {
+            "model": self.model,
+            "messages": list(messages),
+            "temperature": self.temperature,
+        }
+        if tools:
+            body["tools"] = [tool.openai_schema for tool in tools]
+        loop, why = asyncio.get_running_loop(), ""
+        for attempt in range(self.retries + 1):
+            if attempt:
+                await asyncio.sleep(min(2.0**attempt, 30.0) * random.uniform(0.5, 1.0))
+            try:
+                return await loop.run_in_executor(self._threads, self._once, body)
+            except (
+                openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError
+            ) as error:  # fmt: skip
+                raise RunError(
+                    f"The customer's model {self.model!r} at {self.base_url} refuses "
+                    f"({self._words(error)}): check [environment] user_model and user_base_url, "
+                    f"and the key in the environment variable {self.key_env} (user_key_env)."
+                ) from None
+            except Exception as error:  # of the client, the endpoint, or what it sent
+                why = self._words(error)
+        raise InfrastructureError(
+            f"The customer's model {self.model!r} at {self.base_url} gave no answer ({why}). It was"
+            f" asked {self.retries + 1} times ([environment] user_timeout_s = {self.timeout_s:g}, "
+            f"user_retries = {self.retries})."
+        )
+
+    def _words(self, error: Exception) -> str:
+        why = f"{type(error).__name__}: {error}"
+        return " ".join((why.replace(self._key, "***") if self._key else why)[:300].split())
+
+    def _once(self, body: dict[str, Any]) -> list[Words | Call]:
+        said = self._client.chat.completions.create(**body).choices[0].message
+        if said.tool_calls:
+            return [_call(made.function) for made in said.tool_calls]
+        if not (said.content or "").strip():
+            raise ValueError("an answer without words")
+        return [Words(said.content)]
+
+
+def _call(function: Any) -> Call:
+    arguments = json.loads(function.arguments or "{}")
+    if not isinstance(arguments, dict):
+        raise ValueError(f"arguments of {function.name} that are no object")
+    return Call(function.name, arguments)
+
+
+@define(eq=False)
+class EndpointCustomer:
+    """A customer played by a model. `recall` holds the answers to be given once more."""
+
+    endpoint: UserModel
+    simulator: Any = field(repr=False)
+    recall: tuple[tuple[Words | Call, ...], ...] = ()
+    _given: list[tuple[Words | Call, ...]] = field(init=False, factory=list)
+
+    async def opening(self) -> str:
+        """What it says to tau2's greeting. It has used no tool yet, and may not."""
+        greeting = load().message.AssistantMessage(role="assistant", content=load().greeting)
+        return await self._answer([greeting], None)
+
+    async def answer(self, log: Sequence[Any], use: Use) -> str:
+        """What it says to the agent's words, the last of `log`."""
+        return await self._answer(log, use)
+
+    def state(self) -> tuple[Any, ...]:
+        """Nothing: all it knows stands in the log."""
+        return ()
+
+    def again(self, answers: int) -> EndpointCustomer:
+        """One that gives the opening and so many answers once more, and then asks the model."""
+        return EndpointCustomer(self.endpoint, self.simulator, tuple(self._given[: answers + 1]))
+
+    async def _answer(self, log: Sequence[Any], use: Use | None) -> str:
+        moves: list[Words | Call] = []
+        known = self.recall[len(self._given)] if len(self._given) < len(self.recall) else ()
+        for number in range(MOST_CALLS + 1):
+            replayed = number < len(known)
+            found = [known[number]] if replayed else await self._moves(log)
+            for move in found:
+                moves.append(move)
+                if isinstance(move, Words):
+                    self._given.append(tuple(moves))
+                    return move.text
+                if use is None:
+                    raise InfrastructureError(
+                        f"The customer's model {self.endpoint.model!r} used a tool before it had "
+                        "said anything."
+                    )
+                use(move.name, move.arguments)
+        raise InfrastructureError(
+            f"The customer's model {self.endpoint.model!r} made {MOST_CALLS} tool calls and said "
+            "nothing."
+        )
+
+    async def _moves(self, log: Sequence[Any]) -> list[Words | Call]:
+        from tau2.user.base import is_valid_user_history_message
+        from tau2.utils.llm_utils import to_litellm_messages
+
+        heard = [message for message in log if is_valid_user_history_message(message)]
+        state = self.simulator.get_init_state(heard)
+        messages = to_litellm_messages([*state.system_messages, *state.flip_roles()])
+        return await self.endpoint.ask(
+            [_plain(message) for message in messages], self.simulator.tools
+        )
+
+
+def _plain(message: dict[str, Any]) -> dict[str, Any]:
+    """As the protocol has it: no empty list of calls, and no name beside a call's function."""
+    if not message.get("tool_calls"):
+        return {"role": message["role"], **{k: message[k] for k in _WORDS if k in message}}
+    calls = [{k: made[k] for k in ("id", "type", "function")} for made in message["tool_calls"]]
+    return {**message, "tool_calls": calls}
+
+
+_WORDS = ("content", "tool_call_id")
+
+
+def customers(endpoint: UserModel, task: Any, tools: Any) -> Callable[[], EndpointCustomer]:
+    """Makes customers for the sessions of one task, with the customer's tools or None."""
+    from tau2.user.user_simulator import UserSimulator
+
+    simulator = UserSimulator(tools=tools, instructions=str(task.user_scenario))
+    return lambda: EndpointCustomer(endpoint, simulator)

@@ -1,0 +1,244 @@
+"""A model as the customer: tau2's user simulator against a real HTTP server on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import pytest
+from scripted_endpoint import KILL, STALL, Scripted, call, chat
+
+from rti import (
+    ConfigError,
+    InfrastructureError,
+    Message,
+    RunError,
+    Session,
+    Step,
+    ToolCall,
+    Turn,
+)
+
+pytest.importorskip("tau2", reason="needs the extra tau2")
+from rti_tau2 import Tau2Environment
+from rti_tau2.checks import official
+from rti_tau2.reference import gold
+
+KEY = "sk-not-a-real-key-4f1d"
+STOP = "That works, thank you. ###STOP###"
+LOOK_UP = Message(
+    "assistant", tool_calls=(ToolCall("get_customer_by_phone", {"phone_number": "555-123-2002"}),)
+)
+
+
+def environment(server: Scripted, **options: Any) -> Tau2Environment:
+    options = {"user_timeout_s": 2.0, "user_retries": 0, **options}
+    return Tau2Environment(
+        user="endpoint", user_model="loopback", user_base_url=server.url, **options
+    )
+
+
+def start(made: Tau2Environment, index: int = 0) -> Any:
+    return asyncio.run(made.start(made.tasks("base")[index]))
+
+
+def step(session: Session, message: Message) -> Step:
+    return asyncio.run(session.step(Turn(0, (), (), (), message)))
+
+
+def say(session: Session, text: str) -> str:
+    return step(session, Message("assistant", text)).observations[0].content
+
+
+def uses(name: str, **arguments: Any) -> Any:
+    return chat(None, tool_calls=[call(name, json.dumps(arguments))])
+
+
+def test_the_model_is_given_tau2s_prompt_and_the_conversation_from_its_side() -> None:
+    with Scripted(["My data is broken.", "555-123-2002.", STOP]) as server:
+        session = start(environment(server))
+        assert session.opening[1].content == "My data is broken."
+        step(session, LOOK_UP)
+        assert say(session, "What is your number?") == "555-123-2002."
+        assert say(session, "Try now.") == STOP
+        assert session.ended == "user_stop"
+        first, _, third = server.bodies
+    assert first["model"] == "loopback"
+    assert first["temperature"] == 0.0
+    system = first["messages"][0]["content"]
+    assert "You are playing the role of a customer" in system
+    assert session.setting.task.user_scenario.instructions.known_info in system
+    assert {tool["function"]["name"] for tool in first["tools"]} == {
+        tool.name for tool in session.tools if tool.owner == "user"
+    }
+    assert [(m["role"], m["content"]) for m in third["messages"][1:]] == [
+        ("user", "Hi! How can I help you today?"),
+        ("assistant", "My data is broken."),
+        ("user", "What is your number?"),
+        ("assistant", "555-123-2002."),
+        ("user", "Try now."),
+    ]  # nothing of the agent's tools
+    assert session.score() == official(session) == 0.0
+
+
+def test_the_model_uses_its_phone() -> None:
+    script = ["Hello.", uses("toggle_airplane_mode"), uses("run_speed_test"), "It is off.", STOP]
+    with Scripted(script) as server:
+        session = start(environment(server))
+        assert say(session, "Please turn off airplane mode.") == "It is off."
+        seen = [m for m in server.bodies[-1]["messages"] if m["role"] == "tool"]
+        assert "now OFF" in seen[0]["content"]
+        assert "Speed" in seen[1]["content"]
+        calls = [c for m in session.log for c in getattr(m, "tool_calls", None) or []]
+        assert [(c.name, c.requestor) for c in calls] == [
+            ("toggle_airplane_mode", "user"), ("run_speed_test", "user"),
+        ]  # fmt: skip
+        assert say(session, "Goodbye.") == STOP
+        assert session.score() == official(session)
+
+
+def test_a_fork_says_again_what_was_said_and_asks_from_there_on() -> None:
+    script = ["Hello.", uses("toggle_airplane_mode"), "It is off.", "No.", "Other.", STOP]
+    with Scripted(script) as server:
+        session = start(environment(server))
+        step(session, LOOK_UP)
+        say(session, "Please turn off airplane mode.")
+        say(session, "Does it work?")
+        digest, asked = session.state_digest(), len(server.asked)
+        forks = [asyncio.run(session.fork(k)) for k in range(session.turns + 1)]
+        assert len(server.asked) == asked
+        assert forks[-1].state_digest() == digest
+        assert len({fork.state_digest() for fork in forks}) == len(forks)
+        assert forks[2].opening == session.opening
+        assert say(forks[2], "Did that help?") == "Other."  # a new question, to the model
+        assert server.bodies[-1]["messages"][-1]["content"] == "Did that help?"
+        assert "It is off." in [m["content"] for m in server.bodies[-1]["messages"]]
+        assert session.state_digest() == digest
+        again = asyncio.run(forks[2].fork(forks[2].turns))  # a fork of a fork
+        assert again.state_digest() == forks[2].state_digest()
+        assert say(again, "Bye.") == STOP
+
+
+def test_gold_wins_with_a_customer_that_does_as_it_is_told() -> None:
+    """The scripted customer, put behind an HTTP server: the path of a real model, start to end."""
+    scripted = Tau2Environment()
+    played = asyncio.run(scripted.start(scripted.tasks("base")[0]))
+    while not played.ended:
+        step(played, gold(played))
+    script: list[Any] = []
+    for message in played.log[1:]:
+        if message.role == "user" and message.tool_calls:
+            (used,) = message.tool_calls
+            script.append(uses(used.name, **used.arguments))
+        elif message.role == "user":
+            script.append(message.content)
+    with Scripted(script) as server:
+        session = start(environment(server))
+        while not session.ended:
+            step(session, gold(session))
+        assert session.score() == official(session) == 1.0
+
+
+@pytest.mark.parametrize("domain", ["retail", "airline"])
+def test_a_desk_customer_has_no_tools(domain: str) -> None:
+    with Scripted(["I want to cancel.", "###OUT-OF-SCOPE###"]) as server:
+        session = start(environment(server, domain=domain))
+        assert "tools" not in server.bodies[0]
+        say(session, "Why?")
+        assert session.ended == "user_stop"
+        assert session.score() == official(session)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [KILL, STALL, (500, {"error": "busy"}), (429, {"error": "slow"}), b"no json", "",
+     chat(None, tool_calls=[call("run_speed_test", "{broken")])],
+)  # fmt: skip
+def test_a_fault_of_the_customers_model_is_no_failed_episode(
+    answer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with Scripted(["Hello.", answer]) as server:
+        session = start(environment(server))
+        began = time.monotonic()
+        with pytest.raises(InfrastructureError, match="customer's model 'loopback'") as error:
+            say(session, "What is wrong?")
+        assert time.monotonic() - began < 10
+        assert KEY not in str(error.value)
+        sent = {name.lower(): value for name, value in server.asked[0][1].items()}
+        assert sent["authorization"] == f"Bearer {KEY}"
+        with pytest.raises(InfrastructureError):
+            start(environment(server))
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_a_key_or_a_model_that_is_refused_ends_the_run(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with Scripted([(status, {"error": {"message": f"bad key {KEY}"}})]) as server:
+        with pytest.raises(RunError, match="user_key_env") as error:
+            start(environment(server, user_retries=3))
+        assert len(server.asked) == 1
+        assert KEY not in str(error.value)
+        assert error.value.__cause__ is None
+
+
+def test_a_passing_fault_is_tried_again() -> None:
+    with Scripted([(500, {}), "Hello.", "", "Yes."]) as server:
+        session = start(environment(server, user_retries=1))
+        assert session.opening[1].content == "Hello."
+        assert say(session, "Is it?") == "Yes."
+        assert len(server.asked) == 4
+
+
+def test_a_customer_that_never_stops_using_tools_is_stuck() -> None:
+    with Scripted(["Hello.", uses("check_status_bar")]) as server:
+        session = start(environment(server))
+        with pytest.raises(InfrastructureError, match="said nothing"):
+            say(session, "Look.")
+    with (
+        Scripted([uses("check_status_bar")]) as server,
+        pytest.raises(InfrastructureError, match="before it had"),
+    ):
+        start(environment(server))
+
+
+def test_as_many_customers_are_asked_at_once_as_allowed() -> None:
+    with Scripted(["Hello."], delay=0.05) as server:
+        made = environment(server, user_concurrency=3)
+
+        async def together() -> None:
+            await asyncio.gather(*(made.start(task) for task in made.tasks("base")[:9]))
+
+        asyncio.run(together())
+        assert 1 < server.most_at_once <= 3
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"user_model": ""}, "needs user_model"),
+        ({"user_base_url": ""}, "OPENAI_BASE_URL is not set"),
+        ({"user_base_url": "ftp://here"}, "must be an address"),
+        ({"user_base_url": "http://me:secret@here/v1"}, "without a user name or a password"),
+    ],
+)
+def test_an_endpoint_that_cannot_be_is_refused(
+    options: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    given = {"user_model": "m", "user_base_url": "http://127.0.0.1:9/v1", **options}
+    made = Tau2Environment(user="endpoint", **given)
+    with pytest.raises(ConfigError, match=words) as error:
+        start(made)
+    assert "secret" not in str(error.value)
+
+
+def test_the_address_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Scripted(["Hello."]) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        made = Tau2Environment(user="endpoint", user_model="m", user_retries=0)
+        assert start(made).opening[1].content == "Hello."
