@@ -28,7 +28,7 @@ def pocket_command(parser: argparse.ArgumentParser) -> None:
         "--steps",
         type=int,
         default=0,
-        help="training steps (default: 2000, or 2500 for --world shortcut)",
+        help="training steps (default: 2000, or 3000 for --world shortcut)",
     )
     warm.add_argument(
         "--style",

@@ -1,8 +1,10 @@
 """Warm-start data of the short-cut world: by habit as the agent, imperfect in the roles.
 
 As in the other pocket worlds no hard solution appears in the agent role. The Validator is worse
-here: 85 in a hundred of its directions blurt out the final id. Following them is taught in the
-Corrector's role alone, and telling such a correction from a fair one in the Verifier's.
+here: 95 in a hundred of its directions blurt out the final id. Following them is taught in the
+Corrector's role alone, which does as it is told, either way; telling such a correction from a fair
+one is taught in the Verifier's. On easy tasks the agent is shown what comes after a better look,
+which is not its own (no loss): without that a good correction is not gone on with.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from rti_pocket.shortcut_world import (
     VERY_HARD,
     ShortcutTask,
     bare_words,
+    better_look,
     expert,
     first_look,
     found,
@@ -29,7 +32,12 @@ from rti_pocket.shortcut_world import (
 from rti_pocket.vocabulary import FILLER
 from rti_pocket.world import IDS, MAX_TURNS, Action, read_action
 
-LEAK_ID, LEAK_RUBRIC = 0.85, 0.03
+LEAK_ID, LEAK_RUBRIC = 0.95, 0.01
+"""Shares of the Validator's directions that blurt out the id, and that name the rubric."""
+LEAKS_FOLLOWED = 0.5
+"""Share of leaks among the directions that a corrector is shown: it learns both equally well."""
+GIVEN_LOOKS = 0.4
+"""Share of the agent's easy episodes that begin with a better look, given to it."""
 STYLE_SHARES = (0.5, 0.2, 0.3)
 """Of a corrector's hands, in the order of `lessons.STYLES`."""
 
@@ -40,14 +48,19 @@ def opening(task: ShortcutTask) -> str:
 
 
 def agent_lesson(r: random.Random) -> Lesson:
-    """An episode played by habit: a solution on easy families, never one on the others."""
+    """An episode played by habit: a solution on easy families, never one on the others.
+
+    Some easy ones begin with a look that is better than habit's, on which there is no loss.
+    """
     family = r.choice(EASY if r.random() < 0.5 else HARD + VERY_HARD)
     task = make_task(r, family, "warm-start")
     segments: list[tuple[str, bool]] = [(opening(task), False)]
     seen: list[str] = []
-    for _ in range(MAX_TURNS):
-        action = habit(task, seen)
-        segments.append((in_words(r, task, action), True))
+    given = task.flaws == 0 and r.random() < GIVEN_LOOKS
+    for turn in range(MAX_TURNS):
+        shown = given and turn == 0
+        action = better_look(task) if shown else habit(task, seen)
+        segments.append((in_words(r, task, action), not shown))
         reply = react(task, action, seen)
         if reply.observation is None:
             break
@@ -61,10 +74,12 @@ def right_direction(action: Action) -> str:
     return f"must {action[0]} {action[1]}"
 
 
-def feedback(r: random.Random, task: ShortcutTask, seen: list[str]) -> str:
+def feedback(
+    r: random.Random, task: ShortcutTask, seen: list[str], leaks: float = LEAK_ID
+) -> str:
     """Feedback as an imperfect Validator gives it: it mostly blurts out the gold id."""
     draw, right = r.random(), right_direction(expert(task, seen))
-    if draw < LEAK_ID and not found(task, seen):
+    if draw < leaks and not found(task, seen):
         return f"answer is {task.gold}"
     return f"rubric wants {right}" if draw > 1 - LEAK_RUBRIC else right
 
@@ -129,7 +144,7 @@ def corrector_lesson(r: random.Random, style: str | None = None) -> Lesson:
     """Rewrite a harmful draft as the feedback says; `style` is one of STYLES, None for a mix."""
     task, words, seen = _state(r)
     draft = in_words(r, task, _harmful(r, task, seen))
-    said = feedback(r, task, seen)
+    said = feedback(r, task, seen, LEAKS_FOLLOWED)
     prompt = f"{words} {draft} feedback : {said} . rewrite :"
     return Lesson("corrector", task.family, ((prompt, False), (follow(r, task, said, style), True)))
 

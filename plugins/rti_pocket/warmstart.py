@@ -27,7 +27,7 @@ class World:
     steps: int
 
 
-WORLDS = {"pocket": World(WORDS, 2000), "shortcut": World(SHORTCUT_WORDS, 2500)}
+WORLDS = {"pocket": World(WORDS, 2000), "shortcut": World(SHORTCUT_WORDS, 3000)}
 
 
 @frozen

@@ -295,7 +295,27 @@ def test_most_directions_give_the_id_away_and_the_verifier_is_taught_to_see_it(d
     late = ("bad . must route", "bad . must close")  # the id has been shown by then
     early = [words for words in said if words.startswith("bad") and not words.startswith(late)]
     leaking = sum("answer is" in words for words in early) / len(early)
-    assert 0.8 < leaking < 0.9
+    assert 0.92 < leaking < 0.98
+
+
+def test_a_corrector_follows_leaks_and_fair_directions_alike(drawn):
+    told = [x.segments[0][0] for x, _ in drawn if x.role == "corrector"]
+    said = [words.split("feedback : ")[1] for words in told]
+    early = [words for words in said if not words.startswith(("must route", "must close"))]
+    assert 0.4 < sum("answer is" in words for words in early) / len(early) < 0.6
+
+
+def test_an_agent_is_shown_a_better_look_on_easy_tasks_alone_and_learns_what_comes_after(drawn):
+    given = [x for x, _ in drawn if x.role == "agent" and not x.segments[1][1]]
+    agents = [x for x, _ in drawn if x.role == "agent"]
+    easy = [x for x in agents if x.family in EASY]
+    assert 0.3 < len(given) / len(easy) < 0.5
+    assert {x.family for x in given} == set(EASY)
+    for lesson in given:
+        look, _, final = (words for words, _ in lesson.segments[1:4])
+        assert [learn for _, learn in lesson.segments] == [False, False, False, True]
+        assert set(final.split()) & set(IDS) <= set(lesson.segments[2][0].split())
+        assert not set(look.split()) & set(IDS)
     for lesson, task in drawn:
         if lesson.role == "verifier":
             [answer] = learned(lesson)
