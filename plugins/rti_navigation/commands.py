@@ -11,7 +11,7 @@ from rti import ConfigError
 
 
 def navigation_command(parser: argparse.ArgumentParser) -> None:
-    """Scripted policies on navigation tasks, and what sessions cost."""
+    """Scripted policies on navigation tasks, and what tasks cost."""
     sub = parser.add_subparsers(title="what to do", required=True, metavar="ACTION")
     policies = sub.add_parser(
         "policies",
@@ -26,12 +26,10 @@ def navigation_command(parser: argparse.ArgumentParser) -> None:
     policies.set_defaults(run=_policies)
     costs = sub.add_parser(
         "costs",
-        help="sessions a second, and megabytes a session",
-        description="Play gold episodes, many at once, and print what they take: seconds of one "
-        "core, and memory.",
+        help="what the cities and the tasks of a split take",
+        description="Make the cities and the tasks of a split and print what they take: seconds "
+        "of one core, and memory. For sessions there is `rti costs navigation`.",
     )
-    costs.add_argument("--sessions", type=int, default=32, help="live at once (default 32)")
-    costs.add_argument("--rounds", type=int, default=20, help="times as many are played")
     costs.add_argument("--seed", type=int, default=0, help="seed of cities and tasks")
     costs.set_defaults(run=_costs)
 
@@ -61,15 +59,10 @@ def _policies(args: argparse.Namespace, registry: Any) -> int:
 def _costs(args: argparse.Namespace, registry: Any) -> int:
     from rti_navigation import rates
 
-    _positive(args, "sessions", "rounds")
-    found = rates.costs(args.seed, args.sessions, args.rounds)
+    _positive(args)
+    found = rates.costs(args.seed)
     print(f"cities of a split: {found.world_s:.2f} s, {found.world_mb:.1f} MB, once a process")
     print(f"{found.tasks} tasks: {found.tasks_s:.2f} s, their cities included")
-    print(
-        f"{args.sessions} sessions at once: {found.sessions_a_second:.0f} whole sessions a second "
-        f"of one core, {found.turns_a_second:.0f} turns"
-    )
-    print(f"a finished session: {found.session_mb:.3f} MB")
     return 0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 import tracemalloc
@@ -128,59 +127,27 @@ def record(results: dict[str, list[Played]]) -> dict[str, Any]:
 
 @frozen
 class Costs:
-    """What sessions take: seconds of one core, and memory."""
+    """What all sessions of a process share: seconds of one core, and memory."""
 
     world_s: float
+    world_mb: float
     tasks_s: float
     tasks: int
-    sessions_a_second: float
-    turns_a_second: float
-    world_mb: float
-    session_mb: float
 
 
-def costs(seed: int, sessions: int, rounds: int) -> Costs:
-    """Play whole gold episodes, `sessions` at once, and weigh as many finished ones.
-
-    Seconds are those of one core: sessions do nothing but compute, in the caller's thread. Time
-    and memory are taken apart, since weighing slows everything down.
-    """
-    environment = NavigationEnvironment(seed=seed)
-    agent = environment.reference("gold")
-    assert agent is not None
+def costs(seed: int) -> Costs:
+    """Make the cities and the tasks of a split. Time and memory are taken apart."""
     began = time.process_time()
     build.__wrapped__(seed, "train")
     world_s = time.process_time() - began
     began = time.process_time()
-    tasks = environment.tasks("train")
+    tasks = NavigationEnvironment(seed=seed).tasks("train")
     tasks_s = time.process_time() - began
-
-    async def together(number: int) -> list[Session]:
-        chosen = [tasks[(number * sessions + i) % len(tasks)] for i in range(sessions)]
-        return await asyncio.gather(*(episode(environment, t, agent) for t in chosen))
-
-    began, played = time.process_time(), 0
-    for number in range(rounds):
-        for session in asyncio.run(together(number)):
-            assert isinstance(session, NavigationSession)
-            played += session.turns
-    seconds = time.process_time() - began
     tracemalloc.start()
     try:
         world = build.__wrapped__(seed, "train")
         world_mb = tracemalloc.get_traced_memory()[0] / 2**20
-        before = tracemalloc.get_traced_memory()[0]
-        live = asyncio.run(together(0))
-        session_mb = (tracemalloc.get_traced_memory()[0] - before) / len(live) / 2**20
         del world
     finally:
         tracemalloc.stop()
-    return Costs(
-        world_s,
-        tasks_s,
-        len(tasks),
-        rounds * sessions / seconds,
-        played / seconds,
-        world_mb,
-        session_mb,
-    )
+    return Costs(world_s, world_mb, tasks_s, len(tasks))

@@ -17,16 +17,20 @@ STOP, TRANSFER, OUT_OF_SCOPE = "###STOP###", "###TRANSFER###", "###OUT-OF-SCOPE#
 
 Use = Callable[[str, Mapping[str, Any]], str]
 """Runs one of the customer's own tools and returns what it printed."""
+UseAll = Callable[[Sequence[tuple[str, Mapping[str, Any]]], str | None], Sequence[str]]
+"""Runs several at once, noted as one message with these words beside them."""
+
+NOTHING_HEARD = "Sorry, I could not make that out. Could you say it in plain words?"
 
 
 class Customer(Protocol):
     """Who calls the desk."""
 
-    async def opening(self) -> str:
-        """The first thing it says."""
+    async def opening(self, log: Sequence[Any], use: UseAll) -> str:
+        """The first thing it says, to the greeting in `log`; it may use tools on the way."""
         ...
 
-    async def answer(self, log: Sequence[Any], use: Use) -> str:
+    async def answer(self, log: Sequence[Any], use: UseAll) -> str:
         """What it says to the agent's words, the last of `log`; it may use tools on the way.
 
         Raises:
@@ -69,13 +73,17 @@ class Scripted:
     def __attrs_post_init__(self) -> None:
         self.script = self.write()
 
-    async def opening(self) -> str:
+    async def opening(self, log: Sequence[Any], use: UseAll) -> str:
         """The first thing it says."""
         return self.script.opening()
 
-    async def answer(self, log: Sequence[Any], use: Use) -> str:
+    async def answer(self, log: Sequence[Any], use: UseAll) -> str:
         """What it says to the agent's words, the last of `log`."""
-        return self.script.answer(log[-1].content, use)
+
+        def one(name: str, arguments: Mapping[str, Any]) -> str:
+            return use([(name, arguments)], None)[0]
+
+        return self.script.answer(log[-1].content, one)
 
     def state(self) -> tuple[Any, ...]:
         """The script's."""
@@ -188,19 +196,47 @@ def heard(text: str) -> str:
     return _MARKUP.sub(" ", text).replace("’", "'").strip()
 
 
-TRANSFERRED = re.compile(
+_TRANSFERRED = re.compile(
     r"you(?: are|'re)(?: now)? being transferred|\btransferr(?:ing|ed) you\b"
-    r"|\b(?:am|will|'ll) (?:now )?transfer you\b",
-    re.I,
+    r"|\b(?:am|will|'ll|let me)(?: now)? transfer you (?:now|to)\b",
+    re.IGNORECASE,
 )
-"""The agent's words by which a customer knows that it is passed on."""
-GOODBYE = re.compile(
-    r"anything else|good ?bye|have a (?:great|nice|good|wonderful)|take care|glad i could help",
-    re.I,
+_PERHAPS = re.compile(r"\b(?:if|unless|before|once|otherwise|should|cannot|can't|not)\b", re.I)
+
+
+def passed_on(words: str) -> bool:
+    """Whether the agent says that it hands the customer over, and not only that it might."""
+    return any(
+        _TRANSFERRED.search(sentence) and not _PERHAPS.search(sentence)
+        for sentence in _SENTENCE.split(words)
+    )
+
+
+_GOODBYE = re.compile(
+    r"anything else|good ?bye|have a (?:great|nice|good|wonderful)|\btake care\b(?! of| to)"
+    r"|glad i could help",
+    re.IGNORECASE,
 )
+_COLLECTS = re.compile(
+    r"\b(?:change|modif\w+|exchange|return|cancel|add|update|include|before|besides|once)\b", re.I
+)
+
+
+def goodbye(words: str) -> bool:
+    """Whether the agent is done: "Is there anything else I can help you with?", "Goodbye!".
+
+    Not so when it asks for the rest of a request: "anything else you would like to exchange?"
+    """
+    return any(
+        _GOODBYE.search(sentence)
+        and not ("anything else" in sentence.lower() and _COLLECTS.search(sentence))
+        for sentence in _SENTENCE.split(words)
+    )
+
+
 MAY = re.compile(
     r"would you like|shall i|should i|may i|can i|do you (?:want|agree)|are you (?:ok|willing|sure)"
     r"|is (?:that|this) (?:ok|fine|all ?right)|proceed|agree|confirm",
-    re.I,
+    re.IGNORECASE,
 )
 """It is asked for leave."""

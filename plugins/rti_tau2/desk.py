@@ -1,129 +1,50 @@
-"""The customer of the retail and airline desks: it has wishes, and no phone to check.
-
-It was told its scenario in prose, by people for people. Of that it says what can be said by rule:
-its wishes, a sentence at a time; and what it does when the agent asks it to confirm something or
-tells it that something cannot be done. How it should behave (polite, brief, angry) it leaves out.
-"""
+"""The customer of the retail and airline desks: it has wishes, and no phone to check."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from rti_tau2.customer import (
-    GOODBYE,
     MAY,
+    NOTHING_HEARD,
     STOP,
     TRANSFER,
-    TRANSFERRED,
     Scenario,
     Use,
     first_person,
     fragments,
+    goodbye,
     heard,
+    passed_on,
 )
-
-Occasion = Literal["any", "confirm", "refused", "asked"]
-
-
-@frozen
-class Wish:
-    """Something to say: unasked; asked to confirm; told that it cannot be; or asked about `cue`."""
-
-    text: str
-    occasion: Occasion = "any"
-    cue: str = ""
-
-
-_SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n+")
-_WHEN = re.compile(
-    r"^(?:but |and )*(?:(?:if(?: and only if| even)?|when|once|even if) (?:the )?(?:service )?agent"
-    r"|when asked) (?P<cue>[^,]+),\s*(?:then )?(?P<then>.+)$",
-    re.IGNORECASE | re.DOTALL,
-)
-_NO = re.compile(
-    r"\b(?:not|no|cannot|can't|doesn't|isn't|denies|refuses?|insists?|more|basic economy)\b", re.I
-)
-_MANNER = re.compile(
-    r"\b(?:reveal|say anything|polite|private|mysterious|brief|persistent|insistent|emotional"
-    r"|natural|sound|tactics|rude|confus\w+|jokes?|first message|upfront|at the same time"
-    r"|in this order|volunteer|lonely|conversation|the call|reactive|do not mention"
-    r"|don't mention|do not want to mention|prefer not to provide|more information than)\b"
-    r"|^You are (?!only |not |also |ok|fine|happy|willing|looking|busy|allergic)"
-    r"|^You're (?:a |an |very )",
-    re.IGNORECASE,
-)
-_ORDER = re.compile(
-    r"^(?:be|make|try|do not|don't|never|mention|insist|provide|use both|tell|say|first complain"
-    r"|under no|this is incorrect|after asserting|halfway|as you are)\b",
-    re.IGNORECASE,
-)
-_SAY = re.compile(
-    r"^(?:then )?(?:you |just )*"
-    r"(?:mention|say|insist|provide|tell the (?:service )?agent)(?: that)? ",
-    re.IGNORECASE,
-)
-_ASK = re.compile(
-    r"^(?:then )?(?:you |just )*ask(?: the (?:service )?agent)?(?: explicitly)? "
-    r"(?P<to>to|for|if)? ?",
-    re.IGNORECASE,
-)
-_AGENT = re.compile(r"\b(?:with |through )?the (?:customer )?(?:service )?agent\b", re.IGNORECASE)
-
-
-def spoken(text: str) -> str:
-    """An instruction in its customer's words: "You want the agent to …" → "I want you to …"."""
-    text, begin = _SAY.sub("", text.strip(" .")), ""
-    asked = _ASK.match(text)
-    if asked:
-        words = {"to": "please ", "for": "I would like ", "if": "I wonder if "}
-        begin, text = words.get((asked["to"] or "").lower(), "please tell me "), text[asked.end() :]
-    marked = _AGENT.sub("\0", first_person(text)).replace("Agent", "\0")
-    marked = re.sub(r"\0 (say|ask|tell|give|mention|want|insist)s\b", "\0 \\1", marked)
-    text = re.sub(r"(?<!I )\bask \0", "I ask \0", marked).replace("\0", "you")
-    text = begin + text
-    return text[:1].upper() + text[1:] + "." if text else ""
-
-
-def wishes(scenario: Scenario) -> Iterator[Wish]:
-    """What a scenario lets its customer say, in its order."""
-    # Some sentences go on after a line break.
-    told = re.sub(r",\n", ", ", f"{scenario.reason}\n{scenario.instructions}")
-    for sentence in _SENTENCE.split(told):
-        sentence = sentence.strip()
-        when = _WHEN.match(sentence)
-        if when:
-            yield Wish(spoken(when["then"]), _occasion(when["cue"]), when["cue"])
-        elif len(sentence) > 3 and not _MANNER.search(sentence) and not _ORDER.match(sentence):
-            yield Wish(spoken(sentence))
-
-
-def _occasion(cue: str) -> Occasion:
-    if re.search(r"\bconfirm", cue):
-        return "confirm"
-    return "refused" if _NO.search(cue) else "asked"
-
+from rti_tau2.wishes import Occasion, Wish, spoken, wishes
 
 _WHO = re.compile(
     r"\b(?:name|e-?mail|zip(?: ?code)?|user ?id|customer id|identity"
     r"|who (?:are you|i am speaking))\b",
     re.IGNORECASE,
 )
+_ASKS = re.compile(
+    r"\bplease\b|\bneed (?:your|to know)|\bprovide\b|\bverify\b|\(yes ?/ ?no\)|\bdo you\b", re.I
+)
+"""A sentence that wants an answer, though it is no question."""
 _REFUSED = re.compile(
     r"\b(?:cannot|can ?not|can't|unable|not (?:possible|allowed|able|permitted|eligible|available)"
     r"|isn't (?:possible|allowed)|impossible|against (?:the|our) policy|unfortunately)\b",
     re.IGNORECASE,
 )
-_CONFIRM = re.compile(r"\bconfirm|\bproceed\b|\byes\b|go ahead", re.IGNORECASE)
+_CONFIRM = re.compile(r"\bconfirm\b|\bproceed\b|\byes\b|go ahead", re.IGNORECASE)
 _WORD = re.compile(r"[a-z][a-z-]{3,}")
 _COMMON = frozenset(
-    "about also anything assist because been could does email from have help here information"
+    "about also anything assist because been could does else email from have help here information"
     " just know like make more need number order please provide reservation should tell thank"
     " that their them there these this want what when which will with would your".split()
 )
+PATIENCE = 3
+"""Goodbyes after which it hangs up, whatever else was said."""
 
 
 @define
@@ -153,32 +74,33 @@ class DeskCustomer:
         """Answer what was asked; say at a goodbye what has not been said, and then hang up."""
         words = heard(text)
         if not words:
-            return "Sorry, I could not make that out. Could you say it in plain words?"
-        if TRANSFERRED.search(words):
+            return NOTHING_HEARD
+        if passed_on(words):
             return TRANSFER
-        parts = [self._who(words)]
-        if _CONFIRM.search(words) and MAY.search(words):
+        asking = [p.text for p in fragments(words) if p.question or _ASKS.search(p.text)]
+        asking = [sentence for sentence in asking if not goodbye(sentence)]
+        parts = [self._who() if any(map(_WHO.search, asking)) else ""]
+        if any("anything else" in sentence.lower() for sentence in asking):
+            parts.append(self._rest() or "No, that is all of it.")
+        if any(_CONFIRM.search(sentence) for sentence in asking):
             parts.append(self._next("confirm") or "Yes, please go ahead.")
         elif _REFUSED.search(words):
             parts.append(self._next("refused"))
         else:
-            parts.append(self._about(words))
+            parts.append(self._about(" ".join(asking)))
+        if goodbye(words):
+            parts.append(self._goodbye())
         answer = " ".join(part for part in parts if part)
         if answer:
             return answer
-        if GOODBYE.search(words):
-            return self._goodbye()
-        if MAY.search(words):
+        if any(MAY.search(sentence) for sentence in asking):
             return "Yes, please go ahead."
         if _REFUSED.search(words):
             return "I understand. What can you do for me then?"
         return "I have nothing to add to that. Please go on."
 
-    def _who(self, words: str) -> str:
-        asks = any(_WHO.search(piece.text) for piece in fragments(words))
+    def _who(self) -> str:
         known = " ".join(first_person(part) for part in self.scenario.known.split("\n") if part)
-        if not asks or not re.search(r"\?|\bplease\b|\bneed\b|provide|verify|may i", words, re.I):
-            return ""
         missing = first_person(self.scenario.unknown)
         return " ".join(part for part in (known, missing) if part.strip(" ."))
 
@@ -189,12 +111,9 @@ class DeskCustomer:
                 return wish.text
         return ""
 
-    def _about(self, words: str) -> str:
-        """The unsaid wishes that share an uncommon word with the agent's."""
-        if "?" not in words:
-            return ""
-        theirs = _topics(words)
-        found = []
+    def _about(self, asked: str) -> str:
+        """The unsaid wishes that share an uncommon word with the agent's questions."""
+        theirs, found = _topics(asked), []
         for index, wish in enumerate(self._wishes):
             about = {"any": wish.text, "asked": wish.cue}.get(wish.occasion, "")
             if index not in self.said and theirs & _topics(about):
@@ -202,12 +121,19 @@ class DeskCustomer:
                 found.append(wish.text)
         return " ".join(found)
 
+    def _rest(self) -> str:
+        """All wishes that nothing has to be asked for, and that are not said yet."""
+        rest = []
+        while text := self._next("any"):
+            rest.append(text)
+        return " ".join(rest)
+
     def _goodbye(self) -> str:
         self.goodbyes += 1
-        rest = []
-        while self.goodbyes == 1 and (text := self._next("any")):
-            rest.append(text)
-        return " ".join(rest) or f"No, that was all. Thank you. {STOP}"
+        rest = self._rest()
+        if rest and self.goodbyes < PATIENCE:
+            return rest
+        return f"No, that was all. Thank you. {STOP}"
 
 
 def _topics(words: str) -> set[str]:

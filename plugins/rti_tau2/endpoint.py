@@ -8,37 +8,32 @@ it again instead of asking once more.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import random
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from attrs import define, field, frozen
 
 from rti import ConfigError, InfrastructureError, RunError
-from rti_tau2.customer import Use
-from rti_tau2.upstream import load
+from rti_tau2.customer import NOTHING_HEARD, UseAll, heard
+
+T = TypeVar("T")
 
 MOST_CALLS = 20
 """Tool calls in one answer after which the model is taken to be stuck."""
 
 
 @frozen
-class Words:
-    """What the model said to the agent."""
+class Move:
+    """One answer of the model: words for the agent, or tool calls (with words, for nobody)."""
 
-    text: str
-
-
-@frozen
-class Call:
-    """A tool that the model used."""
-
-    name: str
-    arguments: Mapping[str, Any]
+    words: str | None
+    calls: tuple[tuple[str, Mapping[str, Any]], ...] = ()
 
 
 @define(eq=False)
@@ -53,7 +48,7 @@ class UserModel:
     retries: int
     concurrency: int
     _client: Any = field(init=False, default=None, repr=False)
-    _threads: ThreadPoolExecutor = field(init=False, repr=False)
+    _slots: tuple[Any, asyncio.Semaphore] | None = field(init=False, default=None, repr=False)
 
     def __attrs_post_init__(self) -> None:
         self.base_url = (self.base_url or os.environ.get("OPENAI_BASE_URL", "")).rstrip("/")
@@ -68,16 +63,21 @@ class UserModel:
                 "name the customer's endpoint, as in http://127.0.0.1:8000/v1."
             )
         parts = urlsplit(self.base_url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+        known = parts.scheme in ("http", "https") and parts.hostname
+        if not known or "@" in parts.netloc or parts.query or parts.fragment:
             raise ConfigError(
                 "[environment] tau2: user_base_url must be an address as in "
-                "http://127.0.0.1:8000/v1, without a user name or a password. A key comes from "
-                "the environment variable that user_key_env names."
+                "http://127.0.0.1:8000/v1, without a user name, a password or a '?'. A key comes "
+                "from the environment variable that user_key_env names."
             )
+
+    def _connected(self) -> Any:
+        if self._client is not None:
+            return self._client
         import openai
 
         # A proxy named by the environment has no way to this machine's own loopback.
-        local = parts.hostname in ("localhost", "127.0.0.1", "::1")
+        local = urlsplit(self.base_url).hostname in ("localhost", "127.0.0.1", "::1")
         self._client = openai.OpenAI(
             api_key=self._key or "none",
             base_url=self.base_url,
@@ -85,14 +85,14 @@ class UserModel:
             max_retries=0,  # tries are counted here
             http_client=openai.DefaultHttpxClient(trust_env=False) if local else None,
         )
-        self._threads = ThreadPoolExecutor(self.concurrency, "tau2-customer")
+        return self._client
 
     @property
     def _key(self) -> str:
         return os.environ.get(self.key_env, "").strip()
 
-    async def ask(self, messages: Sequence[Any], tools: Sequence[Any] | None) -> list[Words | Call]:
-        """The next thing that the model does: words, or tool calls.
+    async def ask(self, messages: Sequence[Any], tools: Sequence[Any] | None) -> Move:
+        """The next thing that the model does.
 
         Raises:
             InfrastructureError: none came, in all tries. The key is never shown.
@@ -107,12 +107,13 @@ class UserModel:
         }
         if tools:
             body["tools"] = [tool.openai_schema for tool in tools]
-        loop, why = asyncio.get_running_loop(), ""
+        why = ""
         for attempt in range(self.retries + 1):
             if attempt:
                 await asyncio.sleep(min(2.0**attempt, 30.0) * random.uniform(0.5, 1.0))
             try:
-                return await loop.run_in_executor(self._threads, self._once, body)
+                async with self._slot():
+                    return await in_thread(lambda: self._once(body))
             except (
                 openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError
             ) as error:  # fmt: skip
@@ -133,20 +134,56 @@ class UserModel:
         why = f"{type(error).__name__}: {error}"
         return " ".join((why.replace(self._key, "***") if self._key else why)[:300].split())
 
-    def _once(self, body: dict[str, Any]) -> list[Words | Call]:
-        said = self._client.chat.completions.create(**body).choices[0].message
+    def _slot(self) -> asyncio.Semaphore:
+        """Places to ask from, of the running loop: those of another one are of no use."""
+        loop = asyncio.get_running_loop()
+        if self._slots is None or self._slots[0] is not loop:
+            self._slots = loop, asyncio.Semaphore(self.concurrency)
+        return self._slots[1]
+
+    def _once(self, body: dict[str, Any]) -> Move:
+        said = self._connected().chat.completions.create(**body).choices[0].message
         if said.tool_calls:
-            return [_call(made.function) for made in said.tool_calls]
+            return Move(said.content, tuple(_call(made.function) for made in said.tool_calls))
         if not (said.content or "").strip():
             raise ValueError("an answer without words")
-        return [Words(said.content)]
+        return Move(said.content)
 
 
-def _call(function: Any) -> Call:
+def _call(function: Any) -> tuple[str, dict[str, Any]]:
     arguments = json.loads(function.arguments or "{}")
     if not isinstance(arguments, dict):
         raise ValueError(f"arguments of {function.name} that are no object")
-    return Call(function.name, arguments)
+    return function.name, arguments
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """What `work` returns, from a thread that nobody waits for once this is cancelled.
+
+    The threads of an executor would be waited for when the process ends.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: Exception | None) -> None:
+        if done.cancelled():
+            return
+        if error is None:
+            done.set_result(result)  # type: ignore[arg-type]
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = work()
+        except Exception as raised:
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=run, name="tau2-customer", daemon=True).start()
+    return await done
 
 
 @define(eq=False)
@@ -155,16 +192,19 @@ class EndpointCustomer:
 
     endpoint: UserModel
     simulator: Any = field(repr=False)
-    recall: tuple[tuple[Words | Call, ...], ...] = ()
-    _given: list[tuple[Words | Call, ...]] = field(init=False, factory=list)
+    recall: tuple[tuple[Move, ...], ...] = ()
+    _given: list[tuple[Move, ...]] = field(init=False, factory=list)
 
-    async def opening(self) -> str:
-        """What it says to tau2's greeting. It has used no tool yet, and may not."""
-        greeting = load().message.AssistantMessage(role="assistant", content=load().greeting)
-        return await self._answer([greeting], None)
+    async def opening(self, log: Sequence[Any], use: UseAll) -> str:
+        """What it says to tau2's greeting, the last of `log`."""
+        return await self._answer(log, use)
 
-    async def answer(self, log: Sequence[Any], use: Use) -> str:
+    async def answer(self, log: Sequence[Any], use: UseAll) -> str:
         """What it says to the agent's words, the last of `log`."""
+        if not heard(log[-1].content or ""):
+            # Endpoints may refuse a message without words; nothing is to be said to it anyway.
+            self._given.append((Move(NOTHING_HEARD),))
+            return NOTHING_HEARD
         return await self._answer(log, use)
 
     def state(self) -> tuple[Any, ...]:
@@ -175,29 +215,25 @@ class EndpointCustomer:
         """One that gives the opening and so many answers once more, and then asks the model."""
         return EndpointCustomer(self.endpoint, self.simulator, tuple(self._given[: answers + 1]))
 
-    async def _answer(self, log: Sequence[Any], use: Use | None) -> str:
-        moves: list[Words | Call] = []
-        known = self.recall[len(self._given)] if len(self._given) < len(self.recall) else ()
-        for number in range(MOST_CALLS + 1):
-            replayed = number < len(known)
-            found = [known[number]] if replayed else await self._moves(log)
-            for move in found:
-                moves.append(move)
-                if isinstance(move, Words):
-                    self._given.append(tuple(moves))
-                    return move.text
-                if use is None:
-                    raise InfrastructureError(
-                        f"The customer's model {self.endpoint.model!r} used a tool before it had "
-                        "said anything."
-                    )
-                use(move.name, move.arguments)
-        raise InfrastructureError(
-            f"The customer's model {self.endpoint.model!r} made {MOST_CALLS} tool calls and said "
-            "nothing."
-        )
+    async def _answer(self, log: Sequence[Any], use: UseAll) -> str:
+        known = self.recall[len(self._given) : len(self._given) + 1]
+        moves = [move for answer in known for move in answer]
+        for move in moves:
+            if move.calls:
+                use(move.calls, move.words)
+        while not moves or moves[-1].calls:
+            if sum(len(move.calls) for move in moves) >= MOST_CALLS:
+                raise InfrastructureError(
+                    f"The customer's model {self.endpoint.model!r} made {MOST_CALLS} tool calls "
+                    "and said nothing."
+                )
+            moves.append(await self._next(log))
+            if moves[-1].calls:
+                use(moves[-1].calls, moves[-1].words)
+        self._given.append(tuple(moves))
+        return moves[-1].words or ""
 
-    async def _moves(self, log: Sequence[Any]) -> list[Words | Call]:
+    async def _next(self, log: Sequence[Any]) -> Move:
         from tau2.user.base import is_valid_user_history_message
         from tau2.utils.llm_utils import to_litellm_messages
 
@@ -212,12 +248,12 @@ class EndpointCustomer:
 def _plain(message: dict[str, Any]) -> dict[str, Any]:
     """As the protocol has it: no empty list of calls, and no name beside a call's function."""
     if not message.get("tool_calls"):
-        return {"role": message["role"], **{k: message[k] for k in _WORDS if k in message}}
+        return {
+            "role": message["role"],
+            **{k: message[k] for k in ("content", "tool_call_id") if k in message},
+        }
     calls = [{k: made[k] for k in ("id", "type", "function")} for made in message["tool_calls"]]
     return {**message, "tool_calls": calls}
-
-
-_WORDS = ("content", "tool_call_id")
 
 
 def customers(endpoint: UserModel, task: Any, tools: Any) -> Callable[[], EndpointCustomer]:

@@ -67,8 +67,8 @@ class Tau2Environment:
         "OPENAI_API_KEY", "Environment variable that holds the endpoint's key.", anything
     )
     user_temperature: float = option(0.0, "Its temperature (τ²-bench: 0).", at_least(0))
-    user_timeout_s: float = option(60.0, "Seconds for one answer of it.", above(0))
-    user_retries: int = option(3, "Further tries for one answer.", at_least(0))
+    user_timeout_s: float = option(30.0, "Seconds for one request to it.", above(0))
+    user_retries: int = option(2, "Further tries for one request.", at_least(0))
     user_concurrency: int = option(32, "Customers that may be asked at once.", at_least(1))
     keep_idle_tasks: bool = option(
         False, "Train on tasks too that an agent solves by doing nothing."
@@ -83,13 +83,36 @@ class Tau2Environment:
     _shared: tuple[str, tuple[Tool, ...], Any] | None = field(init=False, default=None, repr=False)
     _user_model: UserModel | None = field(init=False, default=None, repr=False)
 
+    def __attrs_post_init__(self) -> None:
+        if self.user == "endpoint":
+            self._user_model = UserModel(
+                self.user_model,
+                self.user_base_url,
+                self.user_key_env,
+                self.user_temperature,
+                self.user_timeout_s,
+                self.user_retries,
+                self.user_concurrency,
+            )
+        elif self.user_model or self.user_base_url:
+            raise ConfigError(
+                "[environment] tau2: user_model and user_base_url are for user = 'endpoint'; it "
+                f"is {self.user!r}."
+            )
+
     @property
     def benchmark(self) -> str:
-        """What a table of results calls it: with all that makes it other than τ²-bench's own."""
-        told = "" if self.policy_document == "full" else f", policy: {self.policy_document}"
-        who = "scripted" if self.user == "scripted" else self.user_model
-        errors = "" if self.max_errors == 10 else f", errors: {self.max_errors}"
-        return f"τ²-{self.domain}{told}, customer: {who}{errors}"
+        """What a table of results calls it: with what makes it other than τ²-bench's own."""
+        no_manual = self.policy_document == "main" and self.domain == "telecom"
+        named = self.policy_document if no_manual or self.policy_document == "brief" else ""
+        parts = [
+            f"τ²-{self.domain}",
+            f"policy: {named}" if named else "",
+            f"customer: {self.user_model if self.user == 'endpoint' else self.user}",
+            f"its temperature: {self.user_temperature:g}" if self.user_temperature else "",
+            f"errors: {self.max_errors}" if self.max_errors != 10 else "",
+        ]
+        return ", ".join(filter(None, parts))
 
     def tasks(self, split: str) -> Sequence[Task]:
         """The tasks of a split of τ²-bench, in its order.
@@ -128,7 +151,7 @@ class Tau2Environment:
         """A fresh session of `task`: milliseconds once tau2 is imported, and the customer's words.
 
         Raises:
-            ConfigError: it is no task of this domain, or the customer's endpoint is not given.
+            ConfigError: it is no task of this domain.
             InfrastructureError: tau2 cannot set it up, or the customer's model does not answer.
         """
         upstream = load()
@@ -147,20 +170,10 @@ class Tau2Environment:
         )
 
     def _customers(self, task: Any, user_tools: Any) -> Callable[[], Customer]:
-        if self.user == "scripted":
-            script, scenario = SCRIPTS[self.domain], Scenario.of(task)
-            return lambda: Scripted(lambda: script(scenario))
-        if self._user_model is None:
-            self._user_model = UserModel(
-                self.user_model,
-                self.user_base_url,
-                self.user_key_env,
-                self.user_temperature,
-                self.user_timeout_s,
-                self.user_retries,
-                self.user_concurrency,
-            )
-        return customers(self._user_model, task, user_tools)
+        if self._user_model is not None:
+            return customers(self._user_model, task, user_tools)
+        script, scenario = SCRIPTS[self.domain], Scenario.of(task)
+        return lambda: Scripted(lambda: script(scenario))
 
     def _system_and_tools(self, upstream: Upstream) -> tuple[str, tuple[Tool, ...], Any]:
         environment = upstream.registry.get_env_constructor(self.domain)()

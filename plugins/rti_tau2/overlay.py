@@ -61,7 +61,7 @@ class Overlay(Mapping[str, Any]):
 
 
 def _written(record: Any) -> str:
-    return json.dumps(record.model_dump(), sort_keys=True, default=str)
+    return json.dumps(record.model_dump(warnings=False), sort_keys=True, default=str)
 
 
 def over(database: Any) -> Any:

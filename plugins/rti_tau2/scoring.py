@@ -55,8 +55,8 @@ def reward(
             if name == "ENV_ASSERTION":
                 breakdown[name] = float(all(met for _, met in assertions))
             elif name == "DB":
-                wanted = gold_fingerprint(domain, task.id)
-                breakdown[name] = float(simulator.fingerprint() == wanted)
+                gold = gold_fingerprint(domain, task.id)
+                breakdown[name] = float(simulator.fingerprint() == gold)
             elif name == "ACTION":
                 breakdown[name] = float(
                     upstream.action_evaluator.calculate_reward(task, log).reward
@@ -95,7 +95,10 @@ def idle_wins(domain: str, tau2_id: str) -> bool:
     """
     upstream, task = load(), catalogue(domain).tasks[tau2_id]
     greeting = upstream.message.AssistantMessage(role="assistant", content=upstream.greeting)
-    return reward(upstream, domain, task, Simulator.of(domain, task), [greeting]).value == 1.0
+    try:
+        return reward(upstream, domain, task, Simulator.of(domain, task), [greeting]).value == 1.0
+    except InfrastructureError:  # judged by something that is not scored here
+        return False
 
 
 def privileged(task: Any) -> Iterator[str]:
@@ -128,13 +131,13 @@ def privileged(task: Any) -> Iterator[str]:
         if assertion.arguments:
             yield ", ".join(f"{name}={value!r}" for name, value in assertion.arguments.items())
     yield from criteria.communicate_info or []
-    harmless = set(rubric(task))
+    harmless = set(wanted(task))
     yield from (text for text in criteria.nl_assertions or [] if text not in harmless)
     if task.description and task.description.purpose and not purpose(task):
         yield task.description.purpose
 
 
-def rubric(task: Any) -> Iterator[str]:
+def wanted(task: Any) -> Iterator[str]:
     """tau2's assertions in words, less those that give a value away: an id, a number, a choice.
 
     "Agent should refuse to proceed with the cancellation." is a criterion; "Agent uses payment id

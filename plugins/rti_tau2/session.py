@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, cast
+from typing import Any
 
 from attrs import define, field, frozen
 
@@ -20,6 +21,7 @@ from rti import (
     Turn,
 )
 from rti_tau2 import scoring
+from rti_tau2.calls import UNREADABLE, readable, refusal
 from rti_tau2.customer import OUT_OF_SCOPE, STOP, TRANSFER, Customer
 from rti_tau2.simulator import Simulator
 from rti_tau2.upstream import Upstream, deterministic
@@ -78,7 +80,7 @@ class Tau2Session:
             ) from error
         session._customer = customer or setting.customer()
         session._note("assistant", content=setting.upstream.greeting)
-        first = await session._customer.opening()
+        first = await session._customer.opening(session.log, session._hands)
         session._note("user", content=first)
         session._opening = (Message("system", setting.system), Message("user", first))
         session._marks.append(session._record.hexdigest())
@@ -116,7 +118,7 @@ class Tau2Session:
             raise RunError(f"tau2: the session is {'closed' if self._closed else 'over'}")
         # What the policy made up may be of any shape; only its text and calls count from here on.
         observations = self._call(message) if message.tool_calls else await self._say(message)
-        if self.ended is None and self._errors >= self.setting.max_errors:
+        if self._errors >= self.setting.max_errors:  # whatever the customer said after the last
             self.ended = "too_many_errors"
         step = Step(observations, done=self.ended is not None)
         self._turns.append(message)
@@ -125,51 +127,60 @@ class Tau2Session:
         return step
 
     def _call(self, message: Message) -> tuple[Message, ...]:
-        calls = [(call.name, dict(call.arguments)) for call in message.tool_calls]
-        results = self._use("assistant", calls, message.content or None)
+        calls = [(call.name, call.arguments) for call in message.tool_calls]
+        results = self._use("assistant", calls, readable(message.content) or None)
         return tuple(
             Message("tool", result.content, tool_call_id=call.id, error=bool(result.error))
             for call, result in zip(message.tool_calls, results, strict=True)
         )
 
     async def _say(self, message: Message) -> tuple[Message, ...]:
-        self._note("assistant", content=message.content)
-
-        def use(name: str, arguments: Mapping[str, Any]) -> str:
-            return cast(str, self._use("user", [(name, dict(arguments))])[0].content)
-
-        reply = await self._customer.answer(self.log, use)
+        self._note("assistant", content=readable(message.content))
+        reply = readable(await self._customer.answer(self.log, self._hands))
         self._note("user", content=reply)
         if STOP in reply or TRANSFER in reply or OUT_OF_SCOPE in reply:
             self.ended = "user_stop"
         return (Message("user", reply),)
 
+    def _hands(
+        self, calls: Sequence[tuple[str, Mapping[str, Any]]], words: str | None
+    ) -> Sequence[str]:
+        """The customer's: run its tools, and say what they printed."""
+        return [result.content for result in self._use("user", calls, words)]
+
     def _use(
-        self, who: str, calls: Sequence[tuple[str, dict[str, Any]]], content: str | None = None
+        self, who: str, calls: Sequence[tuple[str, Mapping[str, Any]]], content: str | None = None
     ) -> list[Any]:
         """Let `who` run tools, and note calls and results as tau2's orchestrator does."""
         module = self.setting.upstream.message
-        wanted = []
+        wanted, results = [], []
         for name, arguments in calls:
             self._calls += 1
+            number = f"call_{self._calls}"
+            odd = refusal(name, arguments)
+            # What cannot be written down is no argument of any tool, and is noted as none.
+            given = {} if odd == UNREADABLE else dict(arguments)
             wanted.append(
-                module.ToolCall(
-                    id=f"call_{self._calls}", name=name, arguments=arguments, requestor=who
-                )
+                module.ToolCall(id=number, name=readable(name), arguments=given, requestor=who)
             )
-        try:
-            with deterministic(self._simulator.identifiers):
-                environment = self._simulator.environment
-                results = [environment.get_response(call) for call in wanted]
-                environment.sync_tools()
-        except Exception as error:  # get_response turns the caller's mistakes into results itself
-            raise InfrastructureError(f"tau2 crashed in {calls}: {error!r}") from error
+            refused = module.ToolMessage(
+                id=number, content=f"Error: {odd}", requestor=who, role="tool", error=True
+            )
+            results.append(refused if odd else self._run("get_response", wanted[-1]))
+        self._run("sync_tools")
         self._note(who, content=content, tool_calls=wanted)
         for result in results:
             self._errors += bool(result.error)
             result.timestamp = self._stamp()
             self._append(result)
         return results
+
+    def _run(self, what: str, *given: Any) -> Any:
+        try:
+            with deterministic(self._simulator.identifiers):
+                return getattr(self._simulator.environment, what)(*given)
+        except Exception as error:  # get_response turns the caller's mistakes into results itself
+            raise InfrastructureError(f"tau2 crashed in {what}{given}: {error!r}") from error
 
     def _note(self, who: str, **parts: Any) -> None:
         module = self.setting.upstream.message
@@ -182,7 +193,15 @@ class Tau2Session:
 
     def _append(self, message: Any) -> None:
         self.log.append(message)
-        self._record.update(message.model_dump_json().encode())
+        calls = getattr(message, "tool_calls", None) or []
+        written = [
+            message.role,
+            message.content,
+            getattr(message, "requestor", None),
+            getattr(message, "error", None),
+            [(call.id, call.name, call.arguments) for call in calls],
+        ]
+        self._record.update(json.dumps(written, default=str).encode())
 
     async def fork(self, k: int) -> Tau2Session:
         """A new session in which turns 0 … k−1 have been executed again.
@@ -239,7 +258,7 @@ class Tau2Session:
             "reward_basis": basis,
             "reward_breakdown": judged.breakdown,
             "assertions": judged.assertions,
-            "rubric": tuple(scoring.rubric(self.setting.task)) if criteria else (),
+            "wanted": tuple(scoring.wanted(self.setting.task)) if criteria else (),
             "ended": self.ended or "not yet",
             "tool_errors": errors,
         }
@@ -248,7 +267,7 @@ class Tau2Session:
             f"Success is judged by: {', '.join(basis)}." if basis else "",
             *(f"{b}: {'passed' if v else 'not passed'}." for b, v in judged.breakdown.items()),
             *(f"{name}: {'met' if met else 'not met'}." for name, met in judged.assertions),
-            *(f"Wanted: {text}" for text in facts["rubric"]),
+            *(f"Wanted: {text}" for text in facts["wanted"]),
             "An episode counts only when the customer ended it. Ended: "
             + (f"{self.ended}." if self.ended else "not yet."),
             *(f"Tool error in this turn: {error}" for error in errors),

@@ -14,18 +14,19 @@ from typing import Any
 from attrs import define, field, frozen
 
 from rti_tau2.customer import (
-    GOODBYE,
     MAY,
+    NOTHING_HEARD,
     STOP,
     TRANSFER,
-    TRANSFERRED,
     Fragment,
     Scenario,
     Use,
     asked,
     first_person,
     fragments,
+    goodbye,
     heard,
+    passed_on,
 )
 
 PATIENCE = 2
@@ -178,8 +179,8 @@ class TelecomCustomer:
         """Do the first thing asked, else answer what was asked, else say that it is lost."""
         words = heard(text)
         if not words:
-            return "Sorry, I could not make that out. Could you say it in plain words?"
-        if TRANSFERRED.search(words):
+            return NOTHING_HEARD
+        if passed_on(words):
             return TRANSFER
         said = [self._who(words)]
         requests = list(find_requests(words, self.scenario.reason))
@@ -187,8 +188,8 @@ class TelecomCustomer:
             said.append(self._do(requests[0], use))
             if any(other != requests[0] for other in requests[1:]):
                 said.append("I can only do one thing at a time. What should I do next?")
-        elif GOODBYE.search(words) or _FIXED.search(words):
-            said.append(self._try(bool(GOODBYE.search(words)), use))
+        elif goodbye(words) or _FIXED.search(words):
+            said.append(self._try(goodbye(words), use))
         else:
             said.append(self._consent(words))
         spoken = " ".join(part for part in said if part)

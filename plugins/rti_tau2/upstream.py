@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import uuid
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -83,6 +84,8 @@ def load() -> Upstream:
     from loguru import logger
 
     logger.disable("tau2")
+    # A policy's odd arguments end up in records whose fields have other types: tau2 takes them.
+    warnings.filterwarnings("ignore", message="Pydantic serializer warnings")
     import tau2.domains.telecom.tools
     from tau2.agent import llm_agent
     from tau2.data_model import message

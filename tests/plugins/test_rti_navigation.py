@@ -286,8 +286,10 @@ def test_the_command_prints_rates_and_costs(capsys: pytest.CaptureFixture[str]) 
     assert sum(n for _, n in found["first-hit"]["families"].values()) == 30
     assert main(["navigation", "policies", "--tasks", "10", "--split", "train"]) == 0
     assert "| search-again | 100.0% |" in capsys.readouterr().out
-    assert main(["navigation", "costs", "--sessions", "4", "--rounds", "1"]) == 0
-    assert "sessions a second" in capsys.readouterr().out
+    assert main(["navigation", "costs"]) == 0
+    assert "1000 tasks: " in capsys.readouterr().out
+    assert main(["navigation", "costs", "--seed", "-1"]) == 2
+    assert "--seed -1" in capsys.readouterr().err
     assert main(["navigation", "policies", "--tasks", "0"]) == 2
     assert "--tasks 0: must be at least 1" in capsys.readouterr().err
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from typing import Any
 
 import pytest
@@ -16,11 +17,13 @@ from rti.testing import check_environment
 
 pytest.importorskip("tau2", reason="needs the extra tau2")
 from rti_tau2 import Tau2Environment, checks, overlay, scoring
+from rti_tau2.arithmetic import too_large
 from rti_tau2.customer import Scenario
-from rti_tau2.desk import DeskCustomer, spoken, wishes
+from rti_tau2.desk import DeskCustomer
 from rti_tau2.session import Tau2Session
 from rti_tau2.simulator import Simulator, _database
 from rti_tau2.upstream import catalogue, load
+from rti_tau2.wishes import spoken, wishes
 
 RETAIL, AIRLINE = Tau2Environment(domain="retail"), Tau2Environment(domain="airline")
 DOMAINS = {"retail": RETAIL, "airline": AIRLINE}
@@ -204,7 +207,7 @@ class Record:
         assert deep
         return Record(self.value)
 
-    def model_dump(self) -> dict[str, int]:
+    def model_dump(self, warnings: bool) -> dict[str, int]:
         return {"value": self.value}
 
 
@@ -234,6 +237,40 @@ def test_an_overlay_is_a_copy_that_knows_its_changes(
     assert {key: record.value for key, record in below.items()} == shared
     with pytest.raises(KeyError):
         table["g"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "large"),
+    [
+        ("2 + 2", False), ("2 ** 10", False), ("(3 - 1) ** 2 / 4", False), ("-2 ** 2", False),
+        ("9**9**9**9", True), ("9**9**7", True), ("0.5 ** -9999", True), ("2 ** (3 * 400)", True),
+        ("(" * 5000 + "2**2", True), ("2 ** ", True), ("() ** 2", True), ("1/0 ** 2", True),
+    ],
+)  # fmt: skip
+def test_a_power_that_would_take_for_ever_is_not_computed(expression: str, large: bool) -> None:
+    assert too_large(expression) is large
+    session = start(RETAIL)
+    began = time.monotonic()
+    seen = call(session, "calculate", expression=expression)
+    assert time.monotonic() - began < 5
+    assert (seen.content == "Error: the result is too large.") is large
+    assert seen.error is large
+
+
+def test_what_cannot_be_written_down_is_the_policys_error_and_no_fault() -> None:
+    deep: Any = 1
+    for _ in range(300):
+        deep = {"x": deep}
+    session = start(RETAIL)
+    for odd in ({"order_id": "#W\udc80"}, {"deep": deep}, {"\udc80": 1}):
+        seen = call(session, "get_order_details", **odd)
+        assert seen == Message(
+            "tool", "Error: the arguments cannot be read.", tool_call_id="0", error=True
+        )
+    assert call(session, "\udc80").error
+    assert "\udc80" not in step(session, Message("assistant", "\udc80?")).observations[0].content
+    assert asyncio.run(session.fork(5)).state_digest() == session.state_digest()
+    assert finished(session).score() == 0.0
 
 
 def test_what_the_policy_makes_up_breaks_nothing() -> None:
@@ -283,17 +320,17 @@ def test_evidence_tells_nothing_privileged(name: str) -> None:
         ids = [v for v in arguments if isinstance(v, str) and any(c.isdigit() for c in v)]
         assert not [value for value in ids if value in shown]
         assert not set(task.evaluation_criteria.communicate_info) & set(shown.split())
-        rubrics += len(told.facts["rubric"])
+        rubrics += len(told.facts["wanted"])
     assert rubrics == {"retail": 12, "airline": 28}[name]
 
 
 def test_assertions_in_words_are_shown_unless_they_hold_the_answer() -> None:
     task = catalogue("airline").tasks["8"]
-    shown = list(scoring.rubric(task))
+    shown = list(scoring.wanted(task))
     assert shown == []
     assert "Agent uses single certificate for payment." in task.evaluation_criteria.nl_assertions
     refuse = "Agent should refuse to proceed with the cancellation."
-    assert list(scoring.rubric(catalogue("airline").tasks["0"])) == [refuse]
+    assert list(scoring.wanted(catalogue("airline").tasks["0"])) == [refuse]
     assert f"Wanted: {refuse}" in start(AIRLINE, "0").evidence(0).text
     hidden = set(scoring.privileged(task)) & set(task.evaluation_criteria.nl_assertions)
     assert hidden == set(task.evaluation_criteria.nl_assertions)
@@ -390,6 +427,52 @@ def test_it_says_at_a_goodbye_what_it_has_not_said_and_then_hangs_up() -> None:
     assert "###STOP###" in who.answer("Goodbye!", nothing)
 
 
+CLOSINGS = (
+    "Is there anything else I can help you with?",
+    "All done. You will receive a confirmation email shortly. Is there anything else I can help you"
+    " with?",
+    "Great, the change is confirmed. Is there anything else I can do for you today?",
+    "The instructions were sent to your e-mail. Is there anything else I can help you with?",
+    "Unfortunately that is not possible. Have a great day!",
+)
+NOT_YET = (
+    "Let me take care of that for you.",
+    "Besides that, is there anything else you would like to change? It can be done once.",
+    "Before I proceed, is there anything else to exchange?",
+    "If this fails I will transfer you to a specialist. What is your order id?",
+    "I will transfer you the gift card balance.",
+)
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+@pytest.mark.parametrize("closing", CLOSINGS)
+def test_every_customer_hangs_up_at_usual_closings(name: str, closing: str) -> None:
+    for tau2_id in catalogue(name).tasks:
+        who = customer(name, tau2_id)
+        who.opening()
+        said = [who.answer(closing, nothing) for _ in range(4)]
+        assert any("###STOP###" in words for words in said), tau2_id
+        assert "please go ahead" not in " ".join(said)
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+@pytest.mark.parametrize("words", NOT_YET)
+def test_no_customer_hangs_up_before_the_work_is_done(name: str, words: str) -> None:
+    for tau2_id in catalogue(name).tasks:
+        who = customer(name, tau2_id)
+        who.opening()
+        assert "###" not in who.answer(words, nothing) + who.answer(words, nothing), tau2_id
+
+
+def test_asked_for_the_rest_it_says_the_rest() -> None:
+    who = customer("airline", "14")
+    who.opening()
+    rest = who.answer("Is there anything else you would like to change as well?", nothing)
+    assert "cheapest business round trip" in rest
+    again = who.answer("Is there anything else you would like to add?", nothing)
+    assert again == "No, that is all of it."
+
+
 def test_it_understands_that_it_is_passed_on_and_that_there_was_nothing_to_hear() -> None:
     who = customer("retail", "0")
     who.opening()
@@ -403,10 +486,13 @@ def test_it_understands_that_it_is_passed_on_and_that_there_was_nothing_to_hear(
 
 def test_a_table_names_what_is_not_the_benchmark_itself() -> None:
     assert Tau2Environment().benchmark == "τ²-telecom, customer: scripted"
+    where = {"user_base_url": "http://127.0.0.1:9/v1", "user_model": "m"}
     other = Tau2Environment(
-        domain="airline", policy_document="main", user="endpoint", user_model="m", max_errors=3
-    )
-    assert other.benchmark == "τ²-airline, policy: main, customer: m, errors: 3"
+        domain="airline", policy_document="main", user="endpoint", max_errors=3,
+        user_temperature=0.7, **where,
+    )  # fmt: skip
+    assert other.benchmark == "τ²-airline, customer: m, its temperature: 0.7, errors: 3"
+    assert Tau2Environment(policy_document="main").benchmark.startswith("τ²-telecom, policy: main")
 
 
 def test_the_command_checks_a_domain(capsys: pytest.CaptureFixture[str]) -> None:

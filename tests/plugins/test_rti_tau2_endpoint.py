@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +23,7 @@ from rti import (
     ToolCall,
     Turn,
 )
+from rti.cli import main
 
 pytest.importorskip("tau2", reason="needs the extra tau2")
 from rti_tau2 import Tau2Environment
@@ -197,13 +201,65 @@ def test_a_passing_fault_is_tried_again() -> None:
 def test_a_customer_that_never_stops_using_tools_is_stuck() -> None:
     with Scripted(["Hello.", uses("check_status_bar")]) as server:
         session = start(environment(server))
-        with pytest.raises(InfrastructureError, match="said nothing"):
+        with pytest.raises(InfrastructureError, match="20 tool calls and said nothing"):
             say(session, "Look.")
-    with (
-        Scripted([uses("check_status_bar")]) as server,
-        pytest.raises(InfrastructureError, match="before it had"),
-    ):
-        start(environment(server))
+        assert len(server.asked) == 21
+
+
+def test_it_may_look_at_its_phone_before_it_speaks() -> None:
+    with Scripted([uses("check_status_bar"), "No service.", "No."]) as server:
+        session = start(environment(server))
+        assert session.opening[1].content == "No service."
+        say(session, "Is it on?")
+        assert asyncio.run(session.fork(1)).state_digest() == session.state_digest()
+        assert len(server.asked) == 3
+
+
+def test_calls_made_together_stay_together_and_are_replayed_however_many() -> None:
+    several = chat("Let me see.", tool_calls=[call("check_status_bar", "{}") for _ in range(9)])
+    with Scripted(["Hello.", several, several, "Done.", STOP]) as server:
+        session = start(environment(server))
+        assert say(session, "Look.") == "Done."
+        shown = [m for m in server.bodies[-1]["messages"] if m.get("tool_calls")]
+        assert [(m["content"], len(m["tool_calls"])) for m in shown] == [("Let me see.", 9)] * 2
+        assert asyncio.run(session.fork(1)).state_digest() == session.state_digest()
+
+
+def test_an_empty_turn_of_the_agent_is_the_agents_fault() -> None:
+    with Scripted(["Hello.", STOP]) as server:
+        session = start(environment(server))
+        for nothing in ("", "<think>hm", '<tool_call>{"name": "x"'):
+            assert "plain words" in say(session, nothing)
+        assert len(server.asked) == 1
+        assert asyncio.run(session.fork(3)).state_digest() == session.state_digest()
+        assert say(session, "Bye.") == STOP
+
+
+def test_an_error_too_many_ends_it_whatever_the_customer_says_then() -> None:
+    wrong = chat(None, tool_calls=[call("no_such_tool", "{}") for _ in range(3)])
+    with Scripted(["Hello.", wrong, STOP]) as server:
+        session = start(environment(server, max_errors=3))
+        say(session, "Look.")
+        assert (session.ended, session.score()) == ("too_many_errors", 0.0)
+
+
+def test_a_cancelled_question_is_waited_for_by_nobody() -> None:
+    code = (
+        "import asyncio, sys\n"
+        "from rti_tau2.endpoint import in_thread\n"
+        "async def main():\n"
+        "    import time\n"
+        "    try:\n"
+        "        async with asyncio.timeout(0.2):\n"
+        "            await in_thread(lambda: time.sleep(60))\n"
+        "    except TimeoutError:\n"
+        "        print('cancelled')\n"
+        "asyncio.run(main())\n"
+    )
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "cancelled"
+    assert time.monotonic() - began < 30
 
 
 def test_as_many_customers_are_asked_at_once_as_allowed() -> None:
@@ -223,17 +279,18 @@ def test_as_many_customers_are_asked_at_once_as_allowed() -> None:
         ({"user_model": ""}, "needs user_model"),
         ({"user_base_url": ""}, "OPENAI_BASE_URL is not set"),
         ({"user_base_url": "ftp://here"}, "must be an address"),
-        ({"user_base_url": "http://me:secret@here/v1"}, "without a user name or a password"),
+        ({"user_base_url": "http://me:secret@here/v1"}, "without a user name, a password"),
+        ({"user_base_url": "http://here/v1?api_key=secret"}, "without a user name, a password"),
+        ({"user": "scripted"}, "are for user = 'endpoint'"),
     ],
 )
 def test_an_endpoint_that_cannot_be_is_refused(
-    options: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch
+    options: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     given = {"user_model": "m", "user_base_url": "http://127.0.0.1:9/v1", **options}
-    made = Tau2Environment(user="endpoint", **given)
     with pytest.raises(ConfigError, match=words) as error:
-        start(made)
+        Tau2Environment(**{"user": "endpoint", **given})
     assert "secret" not in str(error.value)
 
 
@@ -242,3 +299,62 @@ def test_the_address_may_come_from_the_environment(monkeypatch: pytest.MonkeyPat
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         made = Tau2Environment(user="endpoint", user_model="m", user_retries=0)
         assert start(made).opening[1].content == "Hello."
+
+
+RECIPE = """
+[environment]
+use = "tau2"
+domain = "airline"
+user = "endpoint"
+user_model = "customer"
+user_base_url = "{url}"
+user_retries = 0
+user_timeout_s = 2
+[policy]
+use = "chat"
+model = "agent"
+base_url = "{url}"
+[rollout]
+max_turns = 4
+retries = 0
+[eval]
+tasks = 3
+trials = 2
+[teacher]
+timeout_s = 5
+concurrency = 2
+"""
+
+
+def test_chat_models_on_both_sides_and_a_fault_that_is_no_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = set[str]()
+
+    def answer(body: dict[str, Any]) -> Any:
+        words = body["messages"][-1]["content"]
+        if body["model"] == "agent":
+            return "I am afraid that is not possible. Goodbye."
+        if "How can I help" in words:
+            return "Please cancel my flight."
+        scenario = body["messages"][0]["content"]
+        if not broken or scenario in broken:  # the first task that gets so far never gets further
+            broken.add(scenario)
+            return 500, {"error": "busy"}
+        return "I see. ###STOP###"
+
+    with Scripted([answer]) as server:
+        recipe = tmp_path / "eval.toml"
+        recipe.write_text(RECIPE.format(url=server.url), encoding="utf-8")
+        code = main(["eval", str(recipe), "--out", str(tmp_path / "out")])
+    capsys.readouterr()
+    record = json.loads((tmp_path / "out" / "eval.json").read_text(encoding="utf-8"))
+    assert record["benchmark"] == "τ²-airline, customer: customer/test"
+    rows = list(record["tasks"].values())
+    assert sorted(row.count(None) for row in rows) == [0, 0, 2]
+    assert sum(record["faults"].values()) == 2
+    assert all("customer's model" in words for words in record["faults"])
+    idle = {t.id for t in Tau2Environment(domain="airline").tasks("test") if t.data.get("idle")}
+    for task, row in record["tasks"].items():
+        assert set(row) <= {None, task in idle}  # to refuse and do nothing is all that it did
+    assert code == 0

@@ -109,3 +109,84 @@ def test_gold_turns_reach_outcome_1_and_the_loss(smollm2_folder: Path, tmp_path:
     assert metrics["loss"] == pytest.approx(with_weights, abs=1e-4)
     assert abs(with_weights - without) > 1e-3
     assert metrics["grad_norm"] > 0
+
+
+@pytest.fixture(scope="module")
+def tiny(smollm2_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Llama of one layer with random weights, and SmolLM2's tokenizer."""
+    import torch
+    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    tokenizer = AutoTokenizer.from_pretrained(smollm2_folder)
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=16384,
+        tie_word_embeddings=True,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("domain", ["retail", "airline"])
+def test_a_step_goes_from_rollouts_by_repairs_to_an_update(
+    domain: str, tiny: Path, tmp_path: Path
+) -> None:
+    """A smoke test: a tiny, random model, and gold turns in the Corrector's place."""
+    registry = Registry.load(files=[FAKES])
+    config = load_config(
+        RECIPE.with_name(f"tau2-{domain}-smollm2.toml"),
+        [
+            f"model.path={tiny}",
+            f"run.out={tmp_path / 'run'}",
+            "model.threads=1",
+            "environment.policy_document=brief",
+            "rollout.max_new_tokens=4",
+            "rollout.max_turns=8",
+            "rollout.max_context=16384",
+            "intervention.scope=all",
+            "intervention.when=before_step",
+            "validator.use=flags-everything",
+            "corrector.use=gold-replay",
+            "verifier.use=[]",
+            "veto.use=[]",  # gold turns act on ids that nobody has looked up
+            "gate.delta=inf",
+            "reporter.use=[]",
+            "trainer.learning_rate=1e-3",
+            "trainer.micro_batch_tokens=16384",
+        ],
+    )
+    run = assemble(config, registry)
+    replay = sys.modules[registry.get("corrector", "gold-replay").__module__]
+    replay.GOLD.clear()
+
+    async def collect():
+        agent = run.environment.reference("gold")
+        for task in run.environment.tasks("train"):
+            played = await play(run.environment, task, agent, 20)
+            await played.session.close()
+            changes = [t for t in played.turns if t.message.tool_calls]
+            if changes and len(played.turns) <= 8:
+                replay.GOLD[task.id] = tuple(t.message for t in played.turns)
+                break
+        await run.policy.load(run.trainer.weights(), 0)
+        return await run.collector.collect([task], 0)
+
+    batch = asyncio.run(collect())
+    [group] = batch.groups
+    assert batch.metrics["groups_all_failed"] == 1
+    assert sorted(r.outcome for r in group.rollouts) == [0.0, 1.0]
+    repaired = next(r for r in group.rollouts if r.success)
+    assert all(t.corrected for t in repaired.turns)
+    before = {name: value.clone() for name, value in run.trainer.weights().items()}
+    metrics = run.trainer.step(batch)
+    assert metrics["grad_norm"] > 0
+    after = run.trainer.weights()
+    assert any(not before[name].equal(after[name]) for name in before)
