@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Any, ClassVar
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from rti import (
     ConfigError,
@@ -113,6 +113,12 @@ class Tau2Environment:
             f"errors: {self.max_errors}" if self.max_errors != 10 else "",
         ]
         return ", ".join(filter(None, parts))
+
+    def rehearsal(self) -> Tau2Environment | None:
+        """The same with a scripted customer, where the customer is a model."""
+        if self.user == "scripted":
+            return None
+        return evolve(self, user="scripted", user_model="", user_base_url="")
 
     def tasks(self, split: str) -> Sequence[Task]:
         """The tasks of a split of τ²-bench, in its order.

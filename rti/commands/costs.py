@@ -70,6 +70,8 @@ def _measured(text: str, args: argparse.Namespace, registry: Registry) -> Costs:
     name, *options = text.split(",")
     changes = [f"environment.use={name}", *(f"environment.{option}" for option in options)]
     environment = registry.build(load_config(None, changes).environment)
+    rehearsal = getattr(environment, "rehearsal", None)
+    environment = (rehearsal and rehearsal()) or environment
     tasks = environment.tasks(args.split)
     if not tasks:
         raise ConfigError(f"[environment] {name} has no tasks in its split {args.split!r}.")

@@ -54,6 +54,14 @@ def _build(parts: Parts) -> Iterator[Finding]:
             parts.bind(name)
         except RtiError as error:
             wrong.append(str(error))
+    rehearsal = getattr(parts.built.get("environment"), "rehearsal", None)
+    if rehearsal is not None and (instead := rehearsal()) is not None:
+        parts.built["environment"] = instead
+        yield Finding(
+            "note",
+            "environment",
+            "its sessions ask a server; its own stand-in, which asks none, is looked at instead",
+        )
     for text in wrong:
         yield Finding("error", "plug-ins", text)
     if not wrong:

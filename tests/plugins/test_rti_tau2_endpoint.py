@@ -301,6 +301,20 @@ def test_the_address_may_come_from_the_environment(monkeypatch: pytest.MonkeyPat
         assert start(made).opening[1].content == "Hello."
 
 
+def test_the_doctor_and_the_costs_ask_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = Path(__file__).parents[2] / "recipes" / "tau2-airline-qwen3-8b-self.toml"
+    with Scripted(["Hello."]) as server:
+        options = {"user": "endpoint", "user_model": "m", "user_base_url": server.url}
+        changes = [f"--set=environment.{name}={value}" for name, value in options.items()]
+        words = ["--offline", "--only", "config,environment", "--tasks", "2", "--forks", "1"]
+        assert main(["doctor", str(recipe), *words, *changes]) == 0
+        assert "its own stand-in, which asks none" in capsys.readouterr().out.replace("\n", " ")
+        named = ",".join(f"{name}={value}" for name, value in options.items())
+        small = ["--sessions", "2", "--rounds", "1"]
+        assert main(["costs", f"tau2,domain=airline,{named}", *small]) == 0
+        assert not server.asked
+
+
 RECIPE = """
 [environment]
 use = "tau2"
