@@ -74,9 +74,7 @@ def right_direction(action: Action) -> str:
     return f"must {action[0]} {action[1]}"
 
 
-def feedback(
-    r: random.Random, task: ShortcutTask, seen: list[str], leaks: float = LEAK_ID
-) -> str:
+def feedback(r: random.Random, task: ShortcutTask, seen: list[str], leaks: float = LEAK_ID) -> str:
     """Feedback as an imperfect Validator gives it: it mostly blurts out the gold id."""
     draw, right = r.random(), right_direction(expert(task, seen))
     if draw < leaks and not found(task, seen):
