@@ -247,6 +247,8 @@ class Environment(Protocol):
     Success is an outcome of at least `threshold`. `leaks_by_design` says that evidence may hold
     privileged strings on purpose, so that leaks can be studied; `rti doctor` reports it.
     Optional: `benchmark`, what a table of results calls it (default: its name in the config);
+    `serving`, a class attribute: names of options that decide how its sessions are served and not
+    what comes of them (timeouts, say), which an evaluation may change while it goes on;
     `rehearsal() -> Environment | None`, one like it that asks no server, for `rti doctor` and `rti
     costs` to play in its place (None: it asks none).
     See docs for a complete one; `rti.testing.check_environment` checks yours.

@@ -97,7 +97,7 @@ def test_prints_a_row_an_environment(capsys: pytest.CaptureFixture[str]) -> None
     [
         (["pokcet"], "Did you mean 'pocket'"),
         (["pocket,sede=3"], "sede"),
-        (["pocket,seed"], "environment.seed"),
+        (["pocket,seed"], "'seed' in 'pocket,seed': wanted OPTION=VALUE"),
         (["pocket", "--split", "dev"], "'dev'"),
         (["pocket", "--sessions", "0"], "--sessions 0"),
         (["pocket", "--rounds", "-1"], "--rounds -1"),

@@ -24,7 +24,7 @@ def tau2_command(parser: argparse.ArgumentParser) -> None:
         action="append",
         help="may be given again (default: all three)",
     )
-    check.add_argument("--tasks", type=int, default=0, help="first base tasks only (default: all)")
+    check.add_argument("--tasks", type=int, help="so many of the base tasks (default: all)")
     check.add_argument("--random", type=int, default=200, help="random episodes (default 200)")
     check.add_argument("--forked", type=int, default=20, help="gold episodes forked (default 20)")
     check.add_argument("--seed", type=int, default=0, help="of the random agent")
@@ -36,13 +36,13 @@ def _check(args: argparse.Namespace, registry: Any) -> int:
     from rti_tau2.environment import Tau2Environment
 
     for name in ("tasks", "random", "forked"):
-        if getattr(args, name) < 0:
-            raise ConfigError(f"--{name} {getattr(args, name)}: must be at least 0")
+        if (given := getattr(args, name)) is not None and given < 0:
+            raise ConfigError(f"--{name} {given}: must be at least 0")
     print("| episodes | reward 1 | agree | turns |\n|---|---|---|---|", flush=True)
     odd: list[str] = []
     for domain in args.domain or ("telecom", "retail", "airline"):
         environment = Tau2Environment(domain=domain)
-        tasks = environment.tasks("base")[: args.tasks or None]
+        tasks = environment.tasks("base")[: args.tasks]
         for found in checks.all_of(
             environment, tasks, args.random, args.seed, tasks[: args.forked]
         ):

@@ -37,6 +37,8 @@ _REFUSED = re.compile(
     re.IGNORECASE,
 )
 _CONFIRM = re.compile(r"\bconfirm\b|\bproceed\b|\byes\b|go ahead", re.IGNORECASE)
+_CHOICE = re.compile(r"^\W*(?:which|what|how|where|when|who)\b|\bor\b", re.IGNORECASE)
+"""A question that yes does not answer."""
 _WORD = re.compile(r"[a-z][a-z-]{3,}")
 _COMMON = frozenset(
     "about also anything assist because been could does else email from have help here information"
@@ -93,7 +95,7 @@ class DeskCustomer:
         answer = " ".join(part for part in parts if part)
         if answer:
             return answer
-        if any(MAY.search(sentence) for sentence in asking):
+        if any(MAY.search(s) and not _CHOICE.search(s) for s in asking):
             return "Yes, please go ahead."
         if _REFUSED.search(words):
             return "I understand. What can you do for me then?"

@@ -122,12 +122,18 @@ class UserModel:
                     f"({self._words(error)}): check [environment] user_model and user_base_url, "
                     f"and the key in the environment variable {self.key_env} (user_key_env)."
                 ) from None
+            except openai.BadRequestError as error:  # no further try will mend it
+                raise InfrastructureError(
+                    f"The customer's model {self.model!r} at {self.base_url} takes no such request "
+                    f"({self._words(error)}): is the conversation too long for it, or [environment]"
+                    f" user_temperature = {self.temperature:g} not allowed?"
+                ) from None
             except Exception as error:  # of the client, the endpoint, or what it sent
                 why = self._words(error)
         raise InfrastructureError(
             f"The customer's model {self.model!r} at {self.base_url} gave no answer ({why}). It was"
             f" asked {self.retries + 1} times ([environment] user_timeout_s = {self.timeout_s:g}, "
-            f"user_retries = {self.retries})."
+            f"user_retries = {self.retries}). Is user_base_url right?"
         )
 
     def _words(self, error: Exception) -> str:

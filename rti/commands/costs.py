@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import re
 from typing import TYPE_CHECKING
 
 from attrs import asdict
@@ -30,7 +31,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--split", default="train", help="of the tasks (default train)")
     parser.add_argument("--sessions", type=int, default=32, help="live at once (default 32)")
-    parser.add_argument("--rounds", type=int, default=5, help="times as many (default 5)")
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="sessions × rounds episodes are played (default 5)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
 
@@ -68,6 +71,11 @@ def _measured(text: str, args: argparse.Namespace, registry: Registry) -> Costs:
     from rti.costs import measure
 
     name, *options = text.split(",")
+    for option in options:
+        if not re.fullmatch(r"\w+=.*", option):
+            raise ConfigError(
+                f"{option!r} in {text!r}: wanted OPTION=VALUE, as in tau2,domain=retail"
+            )
     changes = [f"environment.use={name}", *(f"environment.{option}" for option in options)]
     environment = registry.build(load_config(None, changes).environment)
     rehearsal = getattr(environment, "rehearsal", None)

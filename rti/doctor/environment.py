@@ -148,7 +148,7 @@ async def _costs(environment: Environment, tasks: Sequence[Task]) -> Finding:
     start_ms = (time.perf_counter() - began) / LIVE_SESSIONS * 1e3
     after = _resident()
     weight = (
-        f"{max(0, after - before) / LIVE_SESSIONS / 2**20:.2f} MB a live session"
+        f"{max(0, after - before) / LIVE_SESSIONS / 2**20:.3f} MB more in memory a live session"
         if before and after
         else "memory not measured on this system"
     )

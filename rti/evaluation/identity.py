@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,9 @@ def identity(
     config = resolve_config(made.config, made.registry)
     found: dict[str, Any] = {
         "run": {"seed": config.run.seed},
-        "environment": _section(config.environment),
+        "environment": _section(
+            config.environment, getattr(type(made.environment), "serving", frozenset())
+        ),
         "policy": {"use": config.policy.use, **getattr(made.policy, "identity", {})},
         "rollout": {"max_turns": config.rollout.max_turns},
         "eval": {
@@ -83,8 +85,10 @@ def _weights(path: str) -> str:
     return f"{folder.name} {fingerprint(folder)}"
 
 
-def _section(section: PluginSection) -> dict[str, Any]:
-    return {"use": section.use, **plain(section.options)}
+def _section(section: PluginSection, serving: Collection[str] = ()) -> dict[str, Any]:
+    """A section less the options that decide how it is served, and not what comes of it."""
+    decisive = {name: v for name, v in section.options.items() if name not in serving}
+    return {"use": section.use, **plain(decisive)}
 
 
 def _digest(value: Any) -> str:

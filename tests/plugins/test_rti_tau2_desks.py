@@ -464,6 +464,14 @@ def test_no_customer_hangs_up_before_the_work_is_done(name: str, words: str) -> 
         assert "###" not in who.answer(words, nothing) + who.answer(words, nothing), tau2_id
 
 
+def test_a_choice_is_not_answered_by_yes() -> None:
+    who = customer("retail", "64")
+    who.opening()
+    for words in ("Which item would you like?", "Would you like PayPal or the gift card?"):
+        assert "go ahead" not in who.answer(words, nothing)
+    assert who.answer("Would you like me to send it?", nothing) == "Yes, please go ahead."
+
+
 def test_asked_for_the_rest_it_says_the_rest() -> None:
     who = customer("airline", "14")
     who.opening()

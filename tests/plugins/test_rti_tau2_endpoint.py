@@ -372,3 +372,29 @@ def test_chat_models_on_both_sides_and_a_fault_that_is_no_failure(
     for task, row in record["tasks"].items():
         assert set(row) <= {None, task in idle}  # to refuse and do nothing is all that it did
     assert code == 0
+
+
+def test_how_the_customer_is_served_may_change_and_who_it_is_may_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def answer(body: dict[str, Any]) -> Any:
+        return "Goodbye." if body["model"] == "agent" else "That was all. ###STOP###"
+
+    with Scripted([answer]) as server:
+        recipe = tmp_path / "eval.toml"
+        recipe.write_text(RECIPE.format(url=server.url), encoding="utf-8")
+        words = ["eval", str(recipe), "--out", str(tmp_path / "out"), "--set=eval.tasks=1"]
+        assert main(words) == 0
+        asked = len(server.asked)
+        assert main([*words, "--set=environment.user_timeout_s=9"]) == 0
+        assert len(server.asked) == asked  # all trials were there
+        capsys.readouterr()
+        assert main([*words, "--set=environment.user_model=other"]) == 2
+        assert "user_model was 'customer' and is 'other'" in capsys.readouterr().err
+
+
+def test_a_request_that_is_refused_is_not_sent_again() -> None:
+    with Scripted([(400, {"error": "temperature"})]) as server:
+        with pytest.raises(InfrastructureError, match="user_temperature = 0"):
+            start(environment(server, user_retries=3))
+        assert len(server.asked) == 1
