@@ -74,7 +74,7 @@ class Tau2Environment:
     user_retries: int = option(2, "Further tries for one request.", at_least(0))
     user_concurrency: int = option(32, "Customers that may be asked at once.", at_least(1))
     keep_idle_tasks: bool = option(
-        False, "Train on tasks too that an agent solves by doing nothing."
+        False, "Train on tasks too that an agent solves by doing nothing.", anything
     )
     max_errors: int = option(
         10, "Failed tool calls after which an episode ends with 0 (τ²-bench: 10).", at_least(1)
