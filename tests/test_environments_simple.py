@@ -14,7 +14,16 @@ from attrs import define, evolve, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rti import CannotFork, ConfigError, Message, RunError, ToolCall, Turn, option
+from rti import (
+    CannotFork,
+    ConfigError,
+    InfrastructureError,
+    Message,
+    RunError,
+    ToolCall,
+    Turn,
+    option,
+)
 from rti.environments import SimpleEnvironment
 from rti.environments.digest import digest
 from rti.environments.functions import BadCall, FunctionTool
@@ -445,3 +454,29 @@ def test_an_outcome_outside_its_range_is_an_error(library: Library) -> None:
     session = asyncio.run(played(evolve(Wrong(path=library.path))))
     with pytest.raises(RunError, match=r"gave 2\.0: wanted 0 to 1"):
         session.score()
+
+
+@pytest.mark.parametrize("what", ["begin", "outcome", "over", "reply", "evidence"])
+def test_a_mistake_in_ones_own_function_says_where_it_is(what: str, tmp_path: Path) -> None:
+    def wrong(*_: Any) -> Any:
+        return {}["wanted"]
+
+    class Wrong(Library):
+        pass
+
+    setattr(Wrong, what, wrong)
+    written(tmp_path, ROWS)
+    environment = Wrong(path=str(tmp_path / "library.jsonl"))
+
+    async def live() -> None:
+        session = await environment.start(environment.tasks("train")[0])
+        await session.step(turn(("search", {"title": "atlas"})))
+        await session.step(turn(say="Here you are."))
+        session.evidence(0)
+        session.score()
+
+    words = (
+        rf"task 'atlas': {what}\(\) raised KeyError: 'wanted' \(test_environments_simple.py, line"
+    )
+    with pytest.raises(InfrastructureError, match=words):
+        asyncio.run(live())

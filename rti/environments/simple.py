@@ -6,7 +6,9 @@ import copy
 import inspect
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,7 +17,7 @@ from attrs import define, field
 from rti.convert import did_you_mean, listed
 from rti.environments.digest import digest
 from rti.environments.functions import BadCall, FunctionTool
-from rti.errors import CannotFork, ConfigError, RunError
+from rti.errors import CannotFork, ConfigError, InfrastructureError, RtiError, RunError
 from rti.interfaces import Session
 from rti.options import above, not_empty, option
 from rti.types import Evidence, Message, Privileged, Step, Task, Tool, ToolCall, Turn
@@ -119,8 +121,9 @@ class SimpleEnvironment:
 
     async def start(self, task: Task) -> SimpleSession:
         """A fresh session."""
-        state = self.begin(copy.deepcopy(task.data["row"]))
-        state = await state if inspect.isawaitable(state) else state
+        with _own("begin", task):
+            state = self.begin(copy.deepcopy(task.data["row"]))
+            state = await state if inspect.isawaitable(state) else state
         return SimpleSession(self, task, self.kit, state)
 
     @property
@@ -212,10 +215,12 @@ class SimpleSession:
             observations = tuple([await self._call(call) for call in message.tool_calls])
         else:
             self.answer = message.content
-            said = self.environment.reply(self.state, self.row, message.content)
+            with _own("reply", self.task):
+                said = self.environment.reply(self.state, self.row, message.content)
             observations = () if said is None else (Message("user", said),)
             self.done = said is None
-        self.done = self.done or bool(self.environment.over(self.state, self.row))
+        with _own("over", self.task):
+            self.done = self.done or bool(self.environment.over(self.state, self.row))
         step = Step(observations, done=self.done)
         self._past.append((message, step))
         self._digests.append(self.state_digest())
@@ -267,7 +272,8 @@ class SimpleSession:
 
     def evidence(self, k: int) -> Evidence:
         """What the environment says of the state as it is now."""
-        return Evidence(self.environment.evidence(self.state, self.row))
+        with _own("evidence", self.task):
+            return Evidence(self.environment.evidence(self.state, self.row))
 
     def privileged(self) -> Privileged:
         """The row's `privileged`."""
@@ -279,7 +285,8 @@ class SimpleSession:
         Raises:
             RunError: when that is no number from 0 to 1.
         """
-        outcome = self.environment.outcome(self.state, self.row, self.answer)
+        with _own("outcome", self.task):
+            outcome = self.environment.outcome(self.state, self.row, self.answer)
         if not isinstance(outcome, int | float) or not 0 <= outcome <= 1:
             raise RunError(f"task {self.task.id!r}: outcome() gave {outcome!r}: wanted 0 to 1")
         return float(outcome)
@@ -294,6 +301,25 @@ class SimpleSession:
             left = close()
             if inspect.isawaitable(left):
                 await left
+
+
+@contextmanager
+def _own(what: str, task: Task) -> Iterator[None]:
+    """Around a user's own function: a mistake in it, or in the task's line, says where it is.
+
+    Raises:
+        InfrastructureError: it raised something; that is no failure of the policy.
+    """
+    try:
+        yield
+    except (RtiError, NotImplementedError):
+        raise
+    except Exception as error:
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        raise InfrastructureError(
+            f"task {task.id!r}: {what}() raised {type(error).__name__}: {error} "
+            f"({Path(at.filename).name}, line {at.lineno}). Does the task's line lack something?"
+        ) from error
 
 
 def _gold(session: Session) -> Message:

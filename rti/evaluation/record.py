@@ -165,7 +165,8 @@ def as_text(record: Mapping[str, Any]) -> str:
     names = [n for n in names_of(record) if n.startswith("pass")]
     rows = [["family", "tasks", *names], *_family_rows(record, names)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
+    lines = [f"{record['method']} on {record['benchmark']}", ""]
+    lines += [
         "  ".join(
             c.ljust(w) if i == 0 else c.rjust(w)
             for i, (c, w) in enumerate(zip(row, widths, strict=True))
