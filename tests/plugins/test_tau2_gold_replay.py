@@ -12,6 +12,8 @@ import pytest
 pytest.importorskip("tau2", reason="needs the extra tau2")
 pytest.importorskip("torch", reason="needs the extra hf")
 
+from whole_step import SMALL, repaired_and_learned_from, tiny_llama
+
 from rti.assemble import assemble
 from rti.config import load_config
 from rti.conformance import play
@@ -114,25 +116,12 @@ def test_gold_turns_reach_outcome_1_and_the_loss(smollm2_folder: Path, tmp_path:
 @pytest.fixture(scope="module")
 def tiny(smollm2_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Llama of one layer with random weights, and SmolLM2's tokenizer."""
-    import torch
-    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+    from transformers import AutoTokenizer
 
     folder = tmp_path_factory.mktemp("models") / "tiny"
     tokenizer = AutoTokenizer.from_pretrained(smollm2_folder)
     tokenizer.save_pretrained(folder)
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        max_position_embeddings=16384,
-        tie_word_embeddings=True,
-    )
-    LlamaForCausalLM(config).save_pretrained(folder)
-    return folder
+    return tiny_llama(folder, len(tokenizer))
 
 
 @pytest.mark.parametrize("domain", ["retail", "airline"])
@@ -146,21 +135,10 @@ def test_a_step_goes_from_rollouts_by_repairs_to_an_update(
         [
             f"model.path={tiny}",
             f"run.out={tmp_path / 'run'}",
-            "model.threads=1",
+            *SMALL,
             "environment.policy_document=brief",
-            "rollout.max_new_tokens=4",
             "rollout.max_turns=8",
-            "rollout.max_context=16384",
-            "intervention.scope=all",
-            "intervention.when=before_step",
-            "validator.use=flags-everything",
-            "corrector.use=gold-replay",
-            "verifier.use=[]",
             "veto.use=[]",  # gold turns act on ids that nobody has looked up
-            "gate.delta=inf",
-            "reporter.use=[]",
-            "trainer.learning_rate=1e-3",
-            "trainer.micro_batch_tokens=16384",
         ],
     )
     run = assemble(config, registry)
@@ -179,14 +157,4 @@ def test_a_step_goes_from_rollouts_by_repairs_to_an_update(
         await run.policy.load(run.trainer.weights(), 0)
         return await run.collector.collect([task], 0)
 
-    batch = asyncio.run(collect())
-    [group] = batch.groups
-    assert batch.metrics["groups_all_failed"] == 1
-    assert sorted(r.outcome for r in group.rollouts) == [0.0, 1.0]
-    repaired = next(r for r in group.rollouts if r.success)
-    assert all(t.corrected for t in repaired.turns)
-    before = {name: value.clone() for name, value in run.trainer.weights().items()}
-    metrics = run.trainer.step(batch)
-    assert metrics["grad_norm"] > 0
-    after = run.trainer.weights()
-    assert any(not before[name].equal(after[name]) for name in before)
+    repaired_and_learned_from(run, asyncio.run(collect()))
