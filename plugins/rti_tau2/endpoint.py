@@ -27,6 +27,8 @@ T = TypeVar("T")
 MOST_CALLS = 20
 """Tool calls in one answer after which the model is taken to be stuck."""
 
+SILENCE = "(no words)"
+
 
 @frozen
 class Move:
@@ -252,12 +254,13 @@ class EndpointCustomer:
 
 
 def _plain(message: dict[str, Any]) -> dict[str, Any]:
-    """As the protocol has it: no empty list of calls, and no name beside a call's function."""
+    """As the protocol has it: no empty list of calls, and no name beside a call's function.
+
+    An agent's turn without words gets some: endpoints may refuse it.
+    """
     if not message.get("tool_calls"):
-        return {
-            "role": message["role"],
-            **{k: message[k] for k in ("content", "tool_call_id") if k in message},
-        }
+        kept = {k: v for k, v in message.items() if k in {"role", "content", "tool_call_id"}}
+        return {**kept, "content": kept["content"] or SILENCE}
     calls = [{k: made[k] for k in ("id", "type", "function")} for made in message["tool_calls"]]
     return {**message, "tool_calls": calls}
 

@@ -233,6 +233,9 @@ def test_an_empty_turn_of_the_agent_is_the_agents_fault() -> None:
         assert len(server.asked) == 1
         assert asyncio.run(session.fork(3)).state_digest() == session.state_digest()
         assert say(session, "Bye.") == STOP
+        told = [m["content"] for m in server.bodies[-1]["messages"]]
+        assert told[3] == "(no words)"
+        assert all(told)
 
 
 def test_an_error_too_many_ends_it_whatever_the_customer_says_then() -> None:
