@@ -87,6 +87,13 @@ def says_a_word(_: Session) -> Message:
     return Message("assistant", "hm")
 
 
+def stand_in(environment: Environment) -> Environment | None:
+    """What the environment gives to be played in its place, so that no server is asked."""
+    rehearsal = getattr(environment, "rehearsal", None)
+    found: Environment | None = rehearsal() if rehearsal is not None else None
+    return found
+
+
 async def play(
     environment: Environment, task: Task, agent: Callable[[Session], Message], max_turns: int
 ) -> Play:

@@ -156,13 +156,13 @@ class Fragment:
     question: bool
 
 
-_SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n+")
+SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n+")
 _COMMA = re.compile(r"[,:](?=\s)(?![^(]*\))")
 
 
 def fragments(text: str) -> Iterator[Fragment]:
     """Cut words into fragments; commas inside parentheses do not cut."""
-    for sentence in _SENTENCE.split(text):
+    for sentence in SENTENCE.split(text):
         for piece in _COMMA.split(sentence):
             if piece.strip():
                 yield Fragment(piece, sentence.rstrip().endswith("?"))
@@ -208,7 +208,7 @@ def passed_on(words: str) -> bool:
     """Whether the agent says that it hands the customer over, and not only that it might."""
     return any(
         _TRANSFERRED.search(sentence) and not _PERHAPS.search(sentence)
-        for sentence in _SENTENCE.split(words)
+        for sentence in SENTENCE.split(words)
     )
 
 
@@ -230,7 +230,7 @@ def goodbye(words: str) -> bool:
     return any(
         _GOODBYE.search(sentence)
         and not ("anything else" in sentence.lower() and _COLLECTS.search(sentence))
-        for sentence in _SENTENCE.split(words)
+        for sentence in SENTENCE.split(words)
     )
 
 

@@ -163,10 +163,14 @@ class Tau2Session:
             wanted.append(
                 module.ToolCall(id=number, name=readable(name), arguments=given, requestor=who)
             )
-            refused = module.ToolMessage(
-                id=number, content=f"Error: {odd}", requestor=who, role="tool", error=True
+            if not odd:
+                results.append(self._run("get_response", wanted[-1]))
+                continue
+            results.append(
+                module.ToolMessage(
+                    id=number, content=f"Error: {odd}", requestor=who, role="tool", error=True
+                )
             )
-            results.append(refused if odd else self._run("get_response", wanted[-1]))
         self._run("sync_tools")
         self._note(who, content=content, tool_calls=wanted)
         for result in results:

@@ -13,7 +13,7 @@ from typing import Literal
 
 from attrs import frozen
 
-from rti_tau2.customer import Scenario, first_person
+from rti_tau2.customer import SENTENCE, Scenario, first_person
 
 Occasion = Literal["any", "confirm", "refused", "asked"]
 
@@ -27,7 +27,6 @@ class Wish:
     cue: str = ""
 
 
-_SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n+")
 _WHEN = re.compile(
     r"^(?:but |and )*(?:(?:if(?: and only if| even)?|when|once|even if) (?:the )?(?:service )?agent"
     r"|when asked) (?P<cue>[^,]+),\s*(?:then )?(?P<then>.+)$",
@@ -81,7 +80,7 @@ def wishes(scenario: Scenario) -> Iterator[Wish]:
     """What a scenario lets its customer say, in its order."""
     # Some sentences go on after a line break.
     told = re.sub(r",\n", ", ", f"{scenario.reason}\n{scenario.instructions}")
-    for sentence in _SENTENCE.split(told):
+    for sentence in SENTENCE.split(told):
         sentence = sentence.strip()
         when = _WHEN.match(sentence)
         if when:

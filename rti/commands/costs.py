@@ -67,7 +67,7 @@ def run(args: argparse.Namespace, registry: Registry) -> int:
 
 def _measured(text: str, args: argparse.Namespace, registry: Registry) -> Costs:
     from rti.config import load_config
-    from rti.conformance import says_a_word
+    from rti.conformance import says_a_word, stand_in
     from rti.costs import measure
 
     name, *options = text.split(",")
@@ -78,8 +78,7 @@ def _measured(text: str, args: argparse.Namespace, registry: Registry) -> Costs:
             )
     changes = [f"environment.use={name}", *(f"environment.{option}" for option in options)]
     environment = registry.build(load_config(None, changes).environment)
-    rehearsal = getattr(environment, "rehearsal", None)
-    environment = (rehearsal and rehearsal()) or environment
+    environment = stand_in(environment) or environment
     tasks = environment.tasks(args.split)
     if not tasks:
         raise ConfigError(f"[environment] {name} has no tasks in its split {args.split!r}.")

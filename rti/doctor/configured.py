@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+from rti.conformance import stand_in
 from rti.doctor.finding import Finding, attempt
 from rti.doctor.parts import Parts
 from rti.errors import ConfigError, RtiError
@@ -54,8 +55,8 @@ def _build(parts: Parts) -> Iterator[Finding]:
             parts.bind(name)
         except RtiError as error:
             wrong.append(str(error))
-    rehearsal = getattr(parts.built.get("environment"), "rehearsal", None)
-    if rehearsal is not None and (instead := rehearsal()) is not None:
+    environment = parts.built.get("environment")
+    if environment is not None and (instead := stand_in(environment)) is not None:
         parts.built["environment"] = instead
         yield Finding(
             "note",
