@@ -218,6 +218,44 @@ def test_the_keyboard_walks_through_transcripts(show: Show, run: Path) -> None:
     assert page.evaluate("location.hash") == links[1]
 
 
+def test_a_search_begun_right_after_a_key_is_kept(show: Show, run: Path) -> None:
+    page = show(run)
+    links = [a.get_attribute("href") for a in cards(page).all()[:2]]
+    page.evaluate("h => { location.hash = h }", links[0])
+    page.wait_for_function(
+        "h => document.querySelector('.list a[aria-current=true]')?.hash === h", arg=links[0]
+    )
+    # All in one task: the browser tells of the new address only after it.
+    page.evaluate(
+        """() => new Promise((done) => {
+          addEventListener("hashchange", () => setTimeout(done));
+          document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "j", bubbles: true }));
+          const input = document.querySelector("#transcripts input");
+          input.value = "no such words";
+          input.dispatchEvent(new Event("input"));
+        })"""
+    )
+    assert page.locator("#transcripts input").input_value() == "no such words"
+    assert page.evaluate("location.hash") == links[1]
+    assert cards(page).count() == 0
+
+
+def test_a_link_to_the_open_transcript_leads_to_it_again_and_again(show: Show, run: Path) -> None:
+    page = show(run, width=390)
+    link = page.locator(".list a[aria-current=true]")
+    in_view = """() => {
+      const { top } = document.querySelector(".card").getBoundingClientRect();
+      return top >= 0 && top < innerHeight;
+    }"""
+    for _ in range(2):
+        page.evaluate("scrollTo(0, 0)")
+        assert not page.evaluate(in_view)
+        link.click()
+        page.wait_for_function(in_view)
+        page.evaluate("location.hash = 'curves'")
+        page.wait_for_function("location.hash === '#curves'")
+
+
 EVIL = '<script>alert(1)</script></script><img src=x onerror="alert(2)">'
 
 

@@ -19,6 +19,7 @@ const reach = Math.max(
 let matching = entries;
 let shownItems = PAGE;
 let current = null;
+let address = null; // the last one followed
 const haystacks = new Map();
 
 function joined(segments) {
@@ -138,9 +139,10 @@ function drawTranscripts() {
     el("div", { class: "browser" }, ui.scroll, ui.card),
   );
   document.addEventListener("keydown", keys);
-  window.addEventListener("hashchange", () => follow(true));
+  // The event of a key's own move comes late: a search may have begun meanwhile.
+  window.addEventListener("hashchange", () => address === location.hash || follow());
   filter();
-  follow(true) || open(entries.find((e) => e.trained) || entries[0]);
+  follow() || open(entries.find((e) => e.trained) || entries[0]);
 }
 
 function reset() {
@@ -213,8 +215,9 @@ function point() {
 }
 
 // Opens what the address names. True when it names a transcript, here or not.
-function follow(scroll) {
-  const id = location.hash.slice(1);
+function follow() {
+  address = location.hash;
+  const id = address.slice(1);
   if (!id.startsWith("turn-")) return false;
   const entry = entries.find((e) => e.id === id);
   if (!entry) {
@@ -228,11 +231,10 @@ function follow(scroll) {
     open(entry);
     list();
   }
-  if (scroll)
-    (ui.scroll.offsetTop < ui.card.offsetTop
-      ? ui.card
-      : document.getElementById("transcripts")
-    ).scrollIntoView();
+  (ui.scroll.offsetTop < ui.card.offsetTop
+    ? ui.card
+    : document.getElementById("transcripts")
+  ).scrollIntoView();
   return true;
 }
 
@@ -247,9 +249,10 @@ function keys(event) {
   }
   const move = { j: 1, k: -1 }[event.key];
   if (!move || !matching.length) return;
-  // What the address names, since the event that opens it may be on its way.
+  // What the address names, since the event of a link that opens it may be on its way.
   const named = matching.findIndex((entry) => entry.id === location.hash.slice(1));
   const at = named < 0 ? matching.indexOf(current) : named;
   const next = matching[at < 0 ? 0 : Math.min(matching.length - 1, Math.max(0, at + move))];
   location.hash = next.id;
+  follow();
 }
