@@ -389,6 +389,22 @@ def test_rerun_throws_the_runs_of_one_arm_away(
         assert (before.get(path) == at) is ("equal-1" not in path.parts)
 
 
+def test_rerun_throws_away_what_spent_the_tokens_of_the_arm(
+    whole: Path, capsys: pytest.CaptureFixture[str], registry: Registry
+) -> None:
+    file = whole / "small.toml"
+    assert main(["compare", str(file), "--rerun", "rti", "--dry-run"]) == 0
+    to_do = [x.split()[2] for x in capsys.readouterr().out.splitlines() if x.startswith("to do")]
+    assert sorted(to_do) == ["equal-1", "rti-1", "rti-2"]
+    # A kill between two removals leaves no run behind whose measure is gone.
+    assert [c.arm for c in plan(read_spec(file), registry, ["rti"]).anew] == ["equal", "rti", "rti"]
+    # Nor is a change of both refused for the sake of the one that was not named.
+    other = small(whole, more="", text=SMALL.replace("run.steps=2", "run.steps=3"))
+    other = other.rename(whole / "longer.toml")
+    small(whole)
+    assert main(["compare", str(other), "--rerun", "rti", "--rerun", "grpo", "--dry-run"]) == 0
+
+
 def test_the_next_seed_is_prepared_before_this_seed_is_run(
     tmp_path: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,7 +24,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="a compare file, e.g. from recipes/compare")
     parser.add_argument("--jobs", type=int, default=0, help="runs at once (default: the cores)")
     parser.add_argument(
-        "--rerun", action="append", default=[], metavar="ARM", help="throw its runs away first"
+        "--rerun",
+        action="append",
+        default=[],
+        metavar="ARM",
+        help="throw its runs away first, and those of arms that take their tokens from it",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="say what would run and what is done, and end"

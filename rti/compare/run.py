@@ -48,6 +48,9 @@ class Plan:
 def plan(spec: Spec, registry: Registry, rerun: Sequence[str] = ()) -> Plan:
     """What there is to do, with all runs of the arms in `rerun`. It touches nothing.
 
+    An arm that takes its tokens from one in `rerun` is run anew too: it was stopped at the tokens
+    of runs that will no longer be there.
+
     Raises:
         ConfigError: for a bad recipe or option of any arm, an arm in `rerun` that is none, or a
             stored run of another config.
@@ -55,9 +58,12 @@ def plan(spec: Spec, registry: Registry, rerun: Sequence[str] = ()) -> Plan:
     for name in rerun:
         if name not in spec.arms:
             raise ConfigError(f"--rerun {name}: there is no such arm in {spec.file}.")
-    cells, before = cells_of(spec, registry, rerun), preparations(spec)
+    # First those that wait for others: a kill between two removals must leave none of them behind.
+    followers = [name for name, arm in spec.arms.items() if arm.tokens_of in rerun]
+    anew_arms = list(dict.fromkeys([*followers, *rerun]))
+    cells, before = cells_of(spec, registry, anew_arms), preparations(spec)
     marks = prepared(spec)
-    anew = tuple(c for c in cells if c.arm in rerun)
+    anew = tuple(c for name in anew_arms for c in cells if c.arm == name)
     done = {p.name for p in before if p.words in marks}
     done |= {c.name for c in cells if c not in anew and c.done}
     return Plan(spec, registry, tuple(cells), tuple(before), frozenset(done), anew)
