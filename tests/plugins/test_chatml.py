@@ -255,6 +255,12 @@ def test_names_a_place_without_tokenizer(tmp_path: Path) -> None:
         bound(tmp_path)
 
 
+def test_says_that_no_model_is_named_rather_than_look_in_the_current_folder() -> None:
+    renderer = ChatMLRenderer()
+    with pytest.raises(PluginError, match=r"\[model\] path is empty"):
+        renderer.bind(SimpleNamespace(model=SimpleNamespace(path="")))
+
+
 def test_prepared_model_answers_and_is_left_alone(model: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer

@@ -78,7 +78,7 @@ class ChatRenderer:
     def _place(self, context: Context) -> Path:
         path = self.tokenizer or context.model.path
         place = Path(path)
-        if ":" in path and not place.exists():
+        if not path or (":" in path and not place.exists()):
             try:
                 place = model_folder(path)
             except ConfigError as error:
