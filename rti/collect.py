@@ -120,9 +120,10 @@ class Collector:
         )
 
     def _usage(self) -> dict[str, float]:
-        """Counters of the policy, of roles that count for themselves, and of the teacher."""
+        """Counters of the policy, of roles and an environment that count, and of the teacher."""
         taught = self.teacher.usage if self.teacher is not None else {}
-        return {**self.repairer.usage, **self.actor.policy.usage, **taught}
+        lived = getattr(self.actor.environment, "usage", {})
+        return {**lived, **self.repairer.usage, **self.actor.policy.usage, **taught}
 
     # --- rollouts ---------------------------------------------------------------------------
 

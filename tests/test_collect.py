@@ -457,6 +457,35 @@ def test_a_roles_counters_and_notes_come_into_the_step(repairing):
     assert account.closed == 2
 
 
+def test_an_environments_counters_come_into_the_step(repairing):
+    run = repairing("trigger.use=never")
+    lived = run.collector.actor.environment = Counts(run.collector.actor.environment)
+    first = collect(run.collector, of_family(run, "AH"))
+    assert first.metrics["sessions"] == lived.begun == first.metrics["rollouts"]
+    assert (
+        collect(run.collector, of_family(run, "AH"), step=1).metrics["sessions"] == lived.begun / 2
+    )
+
+
+@define
+class Counts:
+    """An environment that counts its sessions."""
+
+    inner: Any
+    begun: int = 0
+
+    @property
+    def usage(self):
+        return {"sessions": float(self.begun)}
+
+    async def start(self, task):
+        self.begun += 1
+        return await self.inner.start(task)
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+
 @define
 class Account:
     """What two roles share."""

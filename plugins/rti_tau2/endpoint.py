@@ -38,6 +38,16 @@ class Move:
     calls: tuple[tuple[str, Mapping[str, Any]], ...] = ()
 
 
+@define
+class Usage:
+    """What was asked of the endpoint since the program began: counters that only grow."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    reply_tokens: int = 0
+    faults: int = 0
+
+
 @define(eq=False)
 class UserModel:
     """The endpoint. It is asked from threads, which belong to no event loop."""
@@ -49,6 +59,8 @@ class UserModel:
     timeout_s: float
     retries: int
     concurrency: int
+    most_requests: int = 0
+    used: Usage = field(init=False, factory=Usage)
     _client: Any = field(init=False, default=None, repr=False)
     _slots: tuple[Any, asyncio.Semaphore] | None = field(init=False, default=None, repr=False)
 
@@ -98,7 +110,8 @@ class UserModel:
 
         Raises:
             InfrastructureError: none came, in all tries. The key is never shown.
-            RunError: the endpoint takes no such key, or has no such model: none ever will.
+            RunError: the endpoint takes no such key, or has no such model: none ever will. Or it
+                was asked as often as it may be.
         """
         import openai
 
@@ -115,22 +128,27 @@ class UserModel:
                 await asyncio.sleep(min(2.0**attempt, 30.0) * random.uniform(0.5, 1.0))
             try:
                 async with self._slot():
-                    return await in_thread(lambda: self._once(body))
+                    return await self._once(body)
+            except RunError:
+                raise
             except (
                 openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError
             ) as error:  # fmt: skip
+                self.used.faults += 1
                 raise RunError(
                     f"The customer's model {self.model!r} at {self.base_url} refuses "
                     f"({self._words(error)}): check [environment] user_model and user_base_url, "
                     f"and the key in the environment variable {self.key_env} (user_key_env)."
                 ) from None
             except openai.BadRequestError as error:  # no further try will mend it
+                self.used.faults += 1
                 raise InfrastructureError(
                     f"The customer's model {self.model!r} at {self.base_url} takes no such request "
                     f"({self._words(error)}): is the conversation too long for it, or [environment]"
                     f" user_temperature = {self.temperature:g} not allowed?"
                 ) from None
             except Exception as error:  # of the client, the endpoint, or what it sent
+                self.used.faults += 1
                 why = self._words(error)
         raise InfrastructureError(
             f"The customer's model {self.model!r} at {self.base_url} gave no answer ({why}). It was"
@@ -149,13 +167,31 @@ class UserModel:
             self._slots = loop, asyncio.Semaphore(self.concurrency)
         return self._slots[1]
 
-    def _once(self, body: dict[str, Any]) -> Move:
-        said = self._connected().chat.completions.create(**body).choices[0].message
+    async def _once(self, body: dict[str, Any]) -> Move:
+        """One request. It is counted before it is sent, its tokens whatever the answer is worth."""
+        if self.most_requests and self.used.requests >= self.most_requests:
+            raise RunError(
+                f"The customer's model {self.model!r} was asked {self.used.requests} times, as "
+                "often as [environment] user_max_requests allows. Raise it and go on: what was "
+                "finished is kept, and the count begins anew."
+            )
+        self.used.requests += 1
+        client = self._connected()
+        reply = await in_thread(lambda: client.chat.completions.create(**body))
+        self.used.prompt_tokens += _told(reply, "prompt_tokens")
+        self.used.reply_tokens += _told(reply, "completion_tokens")
+        said = reply.choices[0].message
         if said.tool_calls:
             return Move(said.content, tuple(_call(made.function) for made in said.tool_calls))
         if not (said.content or "").strip():
             raise ValueError("an answer without words")
         return Move(said.content)
+
+
+def _told(reply: Any, name: str) -> int:
+    """A count of tokens; 0 where the endpoint tells none."""
+    count = getattr(getattr(reply, "usage", None), name, 0)
+    return count if isinstance(count, int) and count > 0 else 0
 
 
 def _call(function: Any) -> tuple[str, dict[str, Any]]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, ClassVar
 
-from attrs import define, evolve, field
+from attrs import asdict, define, evolve, field
 
 from rti import (
     ConfigError,
@@ -43,7 +43,13 @@ class Tau2Environment:
 
     extra: ClassVar[str] = "tau2"
     serving: ClassVar[frozenset[str]] = frozenset(
-        {"user_key_env", "user_timeout_s", "user_retries", "user_concurrency"}
+        {
+            "user_key_env",
+            "user_timeout_s",
+            "user_retries",
+            "user_concurrency",
+            "user_max_requests",
+        }
     )
 
     domain: str = option(
@@ -73,6 +79,11 @@ class Tau2Environment:
     user_timeout_s: float = option(30.0, "Seconds for one request to it.", above(0))
     user_retries: int = option(2, "Further tries for one request.", at_least(0))
     user_concurrency: int = option(32, "Customers that may be asked at once.", at_least(1))
+    user_max_requests: int = option(
+        0,
+        "Requests to it, from each start of the program on, after which the run ends; 0: no limit.",
+        at_least(0),
+    )
     keep_idle_tasks: bool = option(
         False, "Train on tasks too that an agent solves by doing nothing.", anything
     )
@@ -96,6 +107,7 @@ class Tau2Environment:
                 self.user_timeout_s,
                 self.user_retries,
                 self.user_concurrency,
+                self.user_max_requests,
             )
         elif self.user_model or self.user_base_url:
             raise ConfigError(
@@ -119,6 +131,12 @@ class Tau2Environment:
             f"errors: {self.max_errors}" if self.max_errors != 10 else "",
         ]
         return ", ".join(filter(None, parts))
+
+    @property
+    def usage(self) -> Mapping[str, float]:
+        """What was asked of the customer's model, where there is one."""
+        counts = asdict(self._user_model.used) if self._user_model is not None else {}
+        return {f"customer/{name}": float(n) for name, n in counts.items()}
 
     def rehearsal(self) -> Tau2Environment | None:
         """The same with a scripted customer, where the customer is a model."""

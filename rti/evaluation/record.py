@@ -86,10 +86,14 @@ def as_record(
         "tasks": matrix,
         "task_families": dict(result.families),
         "faults": faults_of(result.trials),
-        "usage": {k: v for k, v in made.policy.usage.items() if math.isfinite(v)},
+        "usage": {k: v for k, v in _usage(made).items() if math.isfinite(v)},
         "notes": list(getattr(made.policy, "notes", ())),
         "about": METHOD,
     }
+
+
+def _usage(made: Examination) -> Mapping[str, float]:
+    return {**getattr(made.environment, "usage", {}), **made.policy.usage}
 
 
 def _numbers(rows: Sequence[Sequence[bool]], ks: Sequence[int], seed: int) -> dict[str, Any]:

@@ -190,6 +190,43 @@ def test_a_key_or_a_model_that_is_refused_ends_the_run(
         assert error.value.__cause__ is None
 
 
+def test_counts_what_was_asked_whatever_the_answer_is_worth() -> None:
+    strange = chat("Yes.", usage=("many", None))
+    with Scripted([(500, {}), "Hello.", "", "No.", strange]) as server:
+        made = environment(server, user_retries=1)
+        assert set(made.usage.values()) == {0.0}
+        session = start(made)
+        say(session, "Is it?")
+        say(session, "Is it now?")
+        assert made.usage == {
+            "customer/requests": 5.0,
+            "customer/prompt_tokens": 30.0,
+            "customer/reply_tokens": 15.0,
+            "customer/faults": 2.0,
+        }
+    assert Tau2Environment().usage == {}
+
+
+def test_is_asked_as_often_as_allowed_and_no_more() -> None:
+    with Scripted(["Hello.", (500, {})]) as server:
+        made = environment(server, user_retries=5, user_max_requests=2)
+        session = start(made)
+        with pytest.raises(RunError, match=r"asked 2 times.*user_max_requests"):
+            say(session, "Is it?")
+        assert len(server.asked) == 2
+
+
+def test_many_at_once_are_asked_as_often_as_allowed_and_no_more() -> None:
+    async def all_(made: Tau2Environment) -> list[Any]:
+        task = made.tasks("base")[0]
+        return await asyncio.gather(*(made.start(task) for _ in range(12)), return_exceptions=True)
+
+    with Scripted(["Hello."]) as server:
+        ended = asyncio.run(all_(environment(server, user_max_requests=5, user_concurrency=4)))
+        assert len(server.asked) == 5
+    assert [type(e) for e in ended if isinstance(e, Exception)] == [RunError] * 7
+
+
 def test_a_passing_fault_is_tried_again() -> None:
     with Scripted([(500, {}), "Hello.", "", "Yes."]) as server:
         session = start(environment(server, user_retries=1))
@@ -364,8 +401,9 @@ def test_chat_models_on_both_sides_and_a_fault_that_is_no_failure(
         recipe = tmp_path / "eval.toml"
         recipe.write_text(RECIPE.format(url=server.url), encoding="utf-8")
         code = main(["eval", str(recipe), "--out", str(tmp_path / "out")])
-    capsys.readouterr()
+        asked = sum(body["model"] == "customer" for body in server.bodies)
     record = json.loads((tmp_path / "out" / "eval.json").read_text(encoding="utf-8"))
+    assert record["usage"]["customer/requests"] == asked > 0
     assert record["benchmark"] == "τ²-airline, customer: customer/test"
     rows = list(record["tasks"].values())
     assert sorted(row.count(None) for row in rows) == [0, 0, 2]
@@ -375,6 +413,30 @@ def test_chat_models_on_both_sides_and_a_fault_that_is_no_failure(
     for task, row in record["tasks"].items():
         assert set(row) <= {None, task in idle}  # to refuse and do nothing is all that it did
     assert code == 0
+
+
+def test_an_evaluation_ends_where_no_more_may_be_asked_and_goes_on_when_it_may(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def answer(body: dict[str, Any]) -> Any:
+        return "Goodbye." if body["model"] == "agent" else "That was all. ###STOP###"
+
+    with Scripted([answer]) as server:
+        recipe = tmp_path / "eval.toml"
+        recipe.write_text(RECIPE.format(url=server.url), encoding="utf-8")
+        out = tmp_path / "out"
+        words = ["eval", str(recipe), "--out", str(out)]
+        # Each of the six trials asks twice: for the opening, and what it says to "Goodbye.".
+        assert main([*words, "--set=environment.user_max_requests=4"]) == 1
+        assert "user_max_requests" in capsys.readouterr().err
+        assert not (out / "eval.json").exists()
+        assert main(words) == 0
+        record = json.loads((out / "eval.json").read_text(encoding="utf-8"))
+        customers = sum(body["model"] == "customer" for body in server.bodies)
+    assert record["faults"] == {}
+    assert all(None not in row for row in record["tasks"].values())
+    before = customers - record["usage"]["customer/requests"]
+    assert 2 <= before <= 4
 
 
 def test_how_the_customer_is_served_may_change_and_who_it_is_may_not(
