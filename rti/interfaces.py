@@ -250,7 +250,8 @@ class Environment(Protocol):
     `serving`, a class attribute: names of options that decide how its sessions are served and not
     what comes of them (timeouts, say), which an evaluation may change while it goes on;
     `rehearsal() -> Environment | None`, one like it that asks no server, for `rti doctor` and `rti
-    costs` to play in its place (None: it asks none); `usage`, counters that only grow, which become
+    costs` to play in its place (None: it asks none); `async check()`, findings for `rti doctor` as
+    (level, text) about what its sessions ask; `usage`, counters that only grow, which become
     metrics of a step and stand in the record of an evaluation.
     See docs for a complete one; `rti.testing.check_environment` checks yours.
     """

@@ -267,6 +267,32 @@ def test_a_trainer_that_cannot_score_is_told(pocket_toml: Path, capsys: Capture)
     assert one(findings, "trainer", "policy")["level"] == "note"
 
 
+@pytest.mark.parametrize(
+    ("says", "level", "words"),
+    [
+        ("ok", "ok", "the far end was asked"),
+        ("warning", "warning", "the far end was asked"),
+        ("grand", "error", "gave the level 'grand'"),
+        ("crash", "error", "ZeroDivisionError"),
+        ("never", "error", "no word within [rollout] timeout_s = 0.2 s"),
+    ],
+)
+def test_what_serves_an_environment_is_asked_and_its_stand_in_is_played(
+    says: str, level: str, words: str, pocket_toml: Path, capsys: Capture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("SERVED_SAYS", says)
+    changes = sets("environment.use=served", "rollout.timeout_s=0.2")
+    code, findings = doctor(capsys, pocket_toml, "--only", "environment", *changes)
+    found = one(findings, "check")
+    assert (found["level"], words in found["text"]) == (level, True), found
+    assert code == (level == "error")
+    assert one(findings, "gold")["level"] == "ok"
+    code, findings = doctor(capsys, pocket_toml, "--offline", "--only", "environment", *changes)
+    assert code == 0
+    assert one(findings, "check")["text"] == "not asked offline: what its sessions ask"
+
+
 # --- roles ----------------------------------------------------------------------------------------
 
 

@@ -90,20 +90,36 @@ class UserModel:
             return self._client
         import openai
 
-        # A proxy named by the environment has no way to this machine's own loopback.
-        local = urlsplit(self.base_url).hostname in ("localhost", "127.0.0.1", "::1")
         self._client = openai.OpenAI(
             api_key=self._key or "none",
             base_url=self.base_url,
             timeout=self.timeout_s,
             max_retries=0,  # tries are counted here
-            http_client=openai.DefaultHttpxClient(trust_env=False) if local else None,
+            # A proxy named by the environment has no way to this machine's own loopback.
+            http_client=openai.DefaultHttpxClient(trust_env=False) if self._local else None,
         )
         return self._client
 
     @property
+    def _local(self) -> bool:
+        return urlsplit(self.base_url).hostname in ("localhost", "127.0.0.1", "::1")
+
+    @property
     def _key(self) -> str:
         return os.environ.get(self.key_env, "").strip()
+
+    @property
+    def about_the_key(self) -> tuple[str, str]:
+        """Where it comes from, as a finding (level, text)."""
+        if not self._key:
+            level = "ok" if self._local else "warning"
+            return level, f"customer at {self.base_url}: no key, {self.key_env} is not set"
+        if self.base_url.startswith("http:") and not self._local:
+            return (
+                "warning",
+                f"customer at {self.base_url}: the key goes out unencrypted, use https",
+            )
+        return "ok", f"customer at {self.base_url}: the key comes from {self.key_env}"
 
     async def ask(self, messages: Sequence[Any], tools: Sequence[Any] | None) -> Move:
         """The next thing that the model does.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, ClassVar
@@ -137,6 +138,23 @@ class Tau2Environment:
         """What was asked of the customer's model, where there is one."""
         counts = asdict(self._user_model.used) if self._user_model is not None else {}
         return {f"customer/{name}": float(n) for name, n in counts.items()}
+
+    async def check(self) -> list[tuple[str, str]]:
+        """What `rti doctor` wants to know of the customer's model: what it says on one task.
+
+        Raises:
+            InfrastructureError: it gave no answer.
+            RunError: it takes no such key, or there is no such model.
+        """
+        if self._user_model is None:
+            return []
+        began = time.perf_counter()
+        session = await self.start(self.tasks("base")[0])
+        took, said = time.perf_counter() - began, session.opening[-1].content
+        await session.close()
+        where = f"customer at {self._user_model.base_url}"
+        words = f"{where}: {self.user_model} opens a conversation in {took:.1f} s: {said[:80]!r}"
+        return [self._user_model.about_the_key, ("ok", words)]
 
     def rehearsal(self) -> Tau2Environment | None:
         """The same with a scripted customer, where the customer is a model."""

@@ -57,7 +57,7 @@ def _build(parts: Parts) -> Iterator[Finding]:
             wrong.append(str(error))
     environment = parts.built.get("environment")
     if environment is not None and (instead := stand_in(environment)) is not None:
-        parts.built["environment"] = instead
+        parts.served, parts.built["environment"] = environment, instead
         yield Finding(
             "note",
             "environment",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import time
@@ -10,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from rti.conformance import check_task, play
-from rti.doctor.finding import Finding, attempt
+from rti.doctor.finding import Finding, attempt, read_answer
 from rti.doctor.parts import Parts
 from rti.errors import RtiError
 from rti.interfaces import Environment
@@ -23,8 +24,10 @@ LIVE_SESSIONS = 16
 
 
 async def look(parts: Parts) -> AsyncIterator[Finding]:
-    """Play the reference agents, fork at every turn, and look for leaks and costs."""
+    """Ask its server, play the reference agents, fork at every turn, look for leaks and costs."""
     environment, tasks = parts["environment"], parts.tasks
+    for finding in await attempt("check", _served, parts):
+        yield finding
     if environment is None or not tasks:
         return
     max_turns = parts.config.rollout.max_turns
@@ -37,6 +40,23 @@ async def look(parts: Parts) -> AsyncIterator[Finding]:
     ):
         for finding in await attempt(check, function, environment, *inputs):
             yield finding
+
+
+async def _served(parts: Parts) -> list[Finding]:
+    """The environment's own word about what its sessions ask, if it has any."""
+    asked = parts.served or parts["environment"]
+    if not hasattr(asked, "check"):
+        return []
+    if parts.offline:
+        note = Finding("note", "check", "not asked offline: what its sessions ask")
+        return [note] if parts.served is not None else []
+    limit = parts.config.rollout.timeout_s
+    try:
+        async with asyncio.timeout(limit):
+            answers = [read_answer(answer) for answer in await asked.check()]
+    except TimeoutError:
+        answers = [("error", f"no word within [rollout] timeout_s = {limit:g} s")]
+    return [Finding(level, "check", text) for level, text in answers]
 
 
 async def _gold(

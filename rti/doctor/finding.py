@@ -28,6 +28,15 @@ class Finding:
     section: str = ""
 
 
+def read_answer(answer: Any) -> tuple[Level, str]:
+    """What a plug-in's check() said: (level, text). A level that is none is an error of its own."""
+    level, text = answer
+    for known in LEVELS:
+        if level == known:
+            return known, str(text)
+    return "error", f"{text} (check() gave the level {level!r}: wanted one of {', '.join(LEVELS)})"
+
+
 async def attempt(check: str, function: Callable[..., Any], *arguments: Any) -> list[Finding]:
     """Run one check, async or not: its findings, and an error finding for what it raised."""
     findings: list[Finding] = []

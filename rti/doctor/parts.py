@@ -63,6 +63,8 @@ class Parts:
     folder: Path | None = None
     """The model's folder; None where it is not on this machine."""
     tasks: list[Task] = field(factory=list)
+    served: Any = None
+    """The environment itself, where a stand-in that asks no server is looked at instead."""
     built: dict[str, Any] = field(factory=dict)
     """By section; "verifier.1" where a section names several plug-ins."""
     episode: Episode | None = None
@@ -138,7 +140,7 @@ class Parts:
 
     async def close(self) -> None:
         """End what policy and roles have begun: servers, connections."""
-        for part in list(self.built.values()):
+        for part in filter(None, [self.served, *self.built.values()]):
             # The report is what counts; whatever runs on is for that part to tell.
             with contextlib.suppress(RtiError):
                 await maybe(part, "close")

@@ -11,10 +11,9 @@ import ipaddress
 import os
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
 from urllib.parse import urlsplit
 
-from rti.doctor.finding import LEVELS, Finding, Level, attempt
+from rti.doctor.finding import Finding, Level, attempt, read_answer
 from rti.doctor.parts import Parts, lacks_an_extra
 from rti.errors import InfrastructureError, RtiError
 
@@ -135,16 +134,7 @@ async def _ask(parts: Parts, names: list[str]) -> list[Finding]:
         except RtiError as error:
             answers = [("error", str(error))]
         for answer in answers:
-            said[_read(answer)].append(title)
+            said[read_answer(answer)].append(title)
     return [
         Finding(level, "check", f"{text} ({', '.join(who)})") for (level, text), who in said.items()
     ]
-
-
-def _read(answer: Any) -> tuple[Level, str]:
-    """A role's word. A level that is none is an error of the role's."""
-    level, text = answer
-    for known in LEVELS:
-        if level == known:
-            return known, str(text)
-    return "error", f"{text} (check() gave the level {level!r}: wanted one of {', '.join(LEVELS)})"

@@ -341,6 +341,36 @@ def test_the_address_may_come_from_the_environment(monkeypatch: pytest.MonkeyPat
         assert start(made).opening[1].content == "Hello."
 
 
+@pytest.mark.parametrize(
+    ("answer", "key", "code", "words"),
+    [
+        ("Please help me.", KEY, 0, "m opens a conversation in"),
+        ("Please help me.", "", 0, "no key, CUSTOMER_KEY is not set"),
+        ((401, {"error": {"message": f"bad key {KEY}"}}), KEY, 1, "refuses"),
+        ((500, {"error": "busy"}), KEY, 1, "gave no answer"),
+    ],
+)
+def test_the_doctor_asks_the_customer_once(
+    answer: Any, key: str, code: int, words: str, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("CUSTOMER_KEY", key)
+    recipe = Path(__file__).parents[2] / "recipes" / "tau2-airline-qwen3-8b-self.toml"
+    with Scripted([answer]) as server:
+        options = {
+            "user": "endpoint", "user_model": "m", "user_base_url": server.url,
+            "user_key_env": "CUSTOMER_KEY", "user_retries": 0,
+        }  # fmt: skip
+        changes = [f"--set=environment.{name}={value}" for name, value in options.items()]
+        changes.append("--set=model.path=rti_pocket:base")  # that of the recipe is not here
+        small = ["--only", "environment", "--tasks", "2", "--forks", "1"]
+        assert main(["doctor", str(recipe), *small, *changes]) == code
+        assert len(server.asked) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert words in said
+    assert KEY not in said
+
+
 def test_the_doctor_and_the_costs_ask_nobody(capsys: pytest.CaptureFixture[str]) -> None:
     recipe = Path(__file__).parents[2] / "recipes" / "tau2-airline-qwen3-8b-self.toml"
     with Scripted(["Hello."]) as server:
