@@ -22,6 +22,8 @@ from rti.errors import RunError
 
 STATE = "state.json"
 FORMAT = 1
+WRITING = ".writing-"
+"""How the names of what is not whole begin."""
 
 
 @frozen
@@ -43,7 +45,7 @@ class State:
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A file to write into, which takes the place of `path` in one go when it is whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{WRITING}{path.name}-")
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
@@ -58,9 +60,12 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file so that it is never seen half written."""
+    """Write a file so that it is never seen half written.
+
+    Half a surrogate pair, which UTF-8 does not have, becomes its escape (in JSON: itself again).
+    """
     with replacing(path) as file:
-        file.write(text.encode("utf-8"))
+        file.write(text.encode("utf-8", "backslashreplace"))
 
 
 def save(folder: Path, state: State, write: Callable[[Path], None], keep: int) -> Path:
@@ -70,7 +75,7 @@ def save(folder: Path, state: State, write: Callable[[Path], None], keep: int) -
     """
     folder.mkdir(parents=True, exist_ok=True)
     final = folder / f"step-{state.step:06d}"
-    scratch = Path(tempfile.mkdtemp(dir=folder, prefix=".writing-"))
+    scratch = Path(tempfile.mkdtemp(dir=folder, prefix=WRITING))
     try:
         scratch.chmod(0o755)
         write(scratch)
@@ -91,7 +96,7 @@ def save(folder: Path, state: State, write: Callable[[Path], None], keep: int) -
     _sync(folder)
     for old in _whole(folder)[:-keep]:
         # Out of sight first: a kill in the middle of it must not leave what looks whole.
-        going = Path(tempfile.mkdtemp(dir=folder, prefix=".writing-"))
+        going = Path(tempfile.mkdtemp(dir=folder, prefix=WRITING))
         old.rename(going / old.name)
         shutil.rmtree(going)
     return final
@@ -105,8 +110,11 @@ def latest(folder: Path) -> Path | None:
 
 def clean(folder: Path) -> None:
     """Remove what a killed run left unfinished. For the run that owns the folder alone."""
-    for scratch in folder.glob(".writing-*"):
-        shutil.rmtree(scratch, ignore_errors=True)
+    for scratch in folder.glob(f"{WRITING}*"):
+        if scratch.is_dir() and not scratch.is_symlink():
+            shutil.rmtree(scratch, ignore_errors=True)
+        else:
+            scratch.unlink(missing_ok=True)
 
 
 def read_state(checkpoint: Path) -> State:

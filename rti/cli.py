@@ -28,6 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `rti` and return its exit code. Errors become one message on stderr."""
     words = list(sys.argv[1:] if argv is None else argv)
     tell = "--traceback" in words
+    _let_all_letters_pass()
     try:
         code = _main(words)
         if sys.stdout is not None:  # as it is where the shell closed it: >&-
@@ -49,6 +50,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = "" if tell else " Run again with --traceback to see where, and please report it."
         _say(f"{type(error).__name__}: {error}\nThis is a bug in rti or in a plug-in.{hint}")
         return FAILED
+
+
+def _let_all_letters_pass() -> None:
+    """Text comes from anywhere: a letter that the output does not have is escaped, and no crash."""
+    for stream in (sys.stdout, sys.stderr):
+        if getattr(stream, "errors", None) == "strict" and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _main(words: list[str]) -> int:

@@ -98,7 +98,6 @@ class _Loop:
         while self.state.step < config.run.steps and not self._out_of_tokens():
             step = self.state.step
             further = partial(self._tasks_of, step)
-            began = time.perf_counter()
             batch = await run.collector.collect(
                 self._tasks_of(step), self.state.policy_version, step, further
             )
@@ -110,7 +109,7 @@ class _Loop:
                 await maybe(run.policy, "sleep")
             learned: Mapping[str, float] = run.trainer.step(batch) if batch.samples else {}
             # From here to `load` nothing awaits: an interrupt finds weights and state in step.
-            self._advance(batch, time.perf_counter() - began)
+            self._advance(batch)
             await self._load()
             self._report(batch, learned, step)
             await self._evaluate_if_due()
@@ -140,6 +139,7 @@ class _Loop:
         if resume:
             self._check_config()
             checkpoint.clean(run.out / CHECKPOINTS)
+            checkpoint.clean(run.out)
             if last is not None:
                 self.state = checkpoint.read_state(last)
                 run.trainer.restore(last)
@@ -196,7 +196,7 @@ class _Loop:
         budget = self.run.config.run.token_budget
         return bool(budget) and self.state.tokens >= budget
 
-    def _advance(self, batch: Batch, seconds: float) -> None:
+    def _advance(self, batch: Batch) -> None:
         used = batch.metrics.get("sampled_tokens", 0) + batch.metrics.get("scored_tokens", 0)
         self.state = evolve(
             self.state,
@@ -204,7 +204,6 @@ class _Loop:
             policy_version=self.state.policy_version + bool(batch.samples),
             seed=self.run.config.run.seed,
             tokens=self.state.tokens + used,
-            seconds=self.state.seconds + seconds,
         )
 
     def _report(self, batch: Batch, learned: Mapping[str, float], step: int) -> None:
@@ -246,6 +245,7 @@ class _Loop:
         assert trainer is not None
         folder = self.run.out / CHECKPOINTS
         keep = self.run.config.checkpoint.keep
+        self.state = evolve(self.state, seconds=time.monotonic() - self._began)
         path = checkpoint.save(folder, self.state, trainer.save, keep)
         self._saved = self.state.step
         self._tell(CheckpointSaved(self.state.step, str(path)))

@@ -10,7 +10,7 @@ import signal
 import pytest
 
 from rti import RunError, checkpoint
-from rti.checkpoint import State, clean, latest, read_state, save, write_text
+from rti.checkpoint import State, clean, latest, read_state, replacing, save, write_text
 
 
 def writes(text, name="weights.bin"):
@@ -93,6 +93,27 @@ def test_a_kill_while_writing_leaves_the_last_checkpoint(tmp_path):
     assert names(tmp_path) == ["step-000001"]
 
 
+def test_a_kill_while_a_file_is_written_leaves_the_old_one(tmp_path):
+    path = tmp_path / "events.jsonl"
+    write_text(path, "old")
+
+    def work(die):
+        with replacing(path) as file:
+            file.write(b"half")
+            die()
+
+    killed_while(work)
+    assert path.read_text() == "old"
+    assert len(names(tmp_path)) == 2
+    clean(tmp_path)
+    assert names(tmp_path) == ["events.jsonl"]
+
+
+def test_letters_that_utf8_does_not_have_are_escaped(tmp_path):
+    write_text(tmp_path / "x.json", json.dumps("no \udce9 ü", ensure_ascii=False))
+    assert json.loads((tmp_path / "x.json").read_text(encoding="utf-8")) == "no \udce9 ü"
+
+
 def test_a_kill_while_the_state_is_written_leaves_the_last_checkpoint(tmp_path, monkeypatch):
     save(tmp_path, State(1), writes("1"), keep=1)
 
@@ -161,8 +182,14 @@ def test_text_is_written_whole_or_not_at_all(tmp_path):
     write_text(path, "one")
     write_text(path, "δ = ∞")
     assert path.read_text(encoding="utf-8") == "δ = ∞"
-    with pytest.raises(UnicodeEncodeError):
-        write_text(path, "half \ud800")
+
+    def breaks():
+        with replacing(path) as file:
+            file.write(b"half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        breaks()
     assert path.read_text(encoding="utf-8") == "δ = ∞"
     assert names(path.parent) == ["config.toml"]
     assert path.stat().st_mode & 0o777 == 0o644

@@ -192,6 +192,16 @@ def test_bytes_that_are_no_text_do_not_break_the_message():
     assert b"there is no command" in done.stderr
 
 
+def test_a_letter_that_the_output_does_not_have_is_escaped():
+    code = "from rti.cli import main; main(['--version']); print('τ \\udce9')"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=False,
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.decode("latin-1").splitlines()[-1] == "\\u03c4 \\udce9"
+
+
 def test_a_reader_that_leaves_is_no_traceback():
     command = f"{sys.executable} -m rti plugins --json | head -c 1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -13,12 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 from fakes import POCKET
 
 pytest.importorskip("torch", reason="needs the extra hf")
 
 from rti.cli import main
 from rti.compare import carry_out, plan, read_spec
+from rti.compare.cells import Cell
+from rti.compare.output import markdown
+from rti.compare.summary import record
 from rti.registry import Registry
 
 SEEDS = (1, 2)
@@ -207,6 +212,14 @@ BAD = [
     ("{head}[arms.a]\nrecipe = 'none.toml'\n", "[arms.a]", "none.toml"),
     ("{head}[arms.a]\n[arms.'../x']\n", "'../x' names a folder", ""),
     ("{head}[services.t]\ncommand = ['x']\nready = 'ftp://x'\n[arms.a]\n", "ready = 'ftp://x'", ""),
+    ("{head}[arms.a]\n[arms.prepare-1]\n", "[arms.prepare-1]", "Rename it"),
+    ("{head}groups = {all = ['AH']}\n[arms.a]\n", "[compare] groups.all", "Rename it"),
+    ("{head}groups = {'[/x]' = ['AH']}\n[arms.a]\n", "'[/x]' names a folder or a column", ""),
+    ("{head}groups = {hard = ['AH', 'BHX']}\nset = [\"eval.families=['AH', 'BH']\"]\n[arms.a]\n",
+     "[compare] groups.hard: [eval] families of the arm 'a' has no 'BHX'", "Did you mean 'BH'?"),
+    ("{head}pairs = [['a-b', 'c'], ['a', 'b-c']]\n[arms.a]\n[arms.a-b]\n[arms.b-c]\n[arms.c]\n",
+     "are both called 'a-b-c'", "Rename an arm"),
+    ("{head}set = ['reporter.use=[\"console\"]']\n[arms.a]\n", "[arms.a] [reporter]", "'jsonl'"),
     ("not toml", "no TOML", ""),
 ]  # fmt: skip
 HEAD = '[compare]\nbase = "base.toml"\nseeds = [1]\nout = "{out}"\nbaseline = "a"\n'
@@ -223,6 +236,15 @@ def test_bad_files_are_told_before_anything_runs(
     said = capsys.readouterr().err
     assert where in said
     assert way_out in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_place_to_save_that_is_a_file_is_told_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tiny(tmp_path)
+    assert main(["compare", str(file), "--save", str(file)]) == 2
+    assert "--save" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
@@ -403,6 +425,87 @@ def test_rerun_throws_away_what_spent_the_tokens_of_the_arm(
     text = file.read_text(encoding="utf-8").replace("run.steps=2", "run.steps=3")
     other.write_text(text, encoding="utf-8")
     assert main(["compare", str(other), "--rerun", "rti", "--rerun", "grpo", "--dry-run"]) == 0
+
+
+def test_a_kill_while_runs_are_thrown_away_leaves_none_that_looks_done(
+    whole: Path, tmp_path: Path
+) -> None:
+    file, out = small(tmp_path), tmp_path / "out"
+    shutil.copytree(whole / "out", out)
+    pid = os.fork()
+    if pid == 0:  # at the third file that is to go
+        import rti.compare.run as module
+
+        gone: list[str] = []
+
+        def unlink(path: Any, *_: Any, **__: Any) -> None:
+            gone.append(str(path))
+            if len(gone) == 3:
+                os.kill(os.getpid(), signal.SIGKILL)
+            remove(path, *_, **__)
+
+        remove, module.os.unlink = os.unlink, unlink
+        module.carry_out(plan(read_spec(file), Registry.load(), ["rti"]), 1, lambda _: None)
+        os._exit(0)
+    assert os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+    left = [c for c in plan(read_spec(file), Registry.load()).cells if c.arm in ("rti", "equal")]
+    assert any(not cell.folder.exists() for cell in left)
+    for cell in left:  # whole, or not there at all
+        assert cell.done == cell.folder.exists()
+        assert not cell.done or (cell.folder / "checkpoints").exists()
+    assert main(["compare", str(file)]) == 0
+    assert lasting(out) == lasting(whole / "out") | {"config": lasting(out)["config"]}
+    assert not list(out.glob(".*"))
+
+
+def test_a_log_with_odd_lines_is_read_as_far_as_it_goes(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out = small(tmp_path), tmp_path / "out"
+    shutil.copytree(whole / "out", out)
+    log = out / "rti-1" / "events.jsonl"
+    log.write_bytes(b'[]\n"words"\n{}\n\xff\n' + log.read_bytes())
+    assert main(["compare", str(file)]) == 0
+    assert lasting(out) == lasting(whole / "out") | {"config": lasting(out)["config"]}
+    with log.open("ab") as lines:
+        lines.write(b"[]\n")  # something went on behind the end
+    assert main(["compare", str(file), "--dry-run"]) == 0
+    assert "4 of 5 runs are done." in capsys.readouterr().out
+    (out / "rti-1" / "config.toml").write_bytes(b"\xff")
+    assert main(["compare", str(file)]) == 2
+    assert "--rerun rti" in capsys.readouterr().err
+
+
+def test_a_group_that_was_not_measured_has_no_figures_and_it_is_said(
+    whole: Path,
+) -> None:
+    spec = evolve(read_spec(whole / "small.toml"), groups={"hard": ("AH", "BHX"), "easy": ("A1",)})
+    cells = plan(read_spec(whole / "small.toml"), Registry.load()).cells
+    found = record(spec, cells, {})
+    assert "pass@1" not in found["arms"]["rti"]
+    assert found["arms"]["rti"]["easy/pass@1"]["mean"] is not None
+    (note,) = found["notes"]
+    assert "groups.hard names 'BHX'" in note
+    assert "There are: AH, BH, A1, A3." in note
+    assert note in markdown(found)
+
+
+def test_a_figure_that_some_seeds_lack_says_of_how_many_it_is(whole: Path) -> None:
+    found = read(whole / "out")
+    for seeds in ([0.25, None], [None, 0.25]):
+        found["arms"]["rti"]["pass@1"] |= {"mean": 0.25, "low": None, "high": None, "seeds": seeds}
+        assert "| rti | 2 | 0.250 (1 of 2) |" in markdown(found)
+
+
+def test_a_run_that_ends_without_a_word_of_it_has_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tiny(tmp_path)
+    monkeypatch.setattr(Cell, "words", lambda *_: ["plugins"])  # ends with 0
+    assert main(["compare", str(file)]) == 1
+    said = capsys.readouterr().err
+    assert "good-1 ended without a word of it in" in said
+    assert "1 of 1 failed" in said
 
 
 def test_the_next_seed_is_prepared_before_this_seed_is_run(

@@ -197,6 +197,14 @@ def test_a_folder_that_cannot_be_made_says_so(
     assert "Name a folder that can be written into" in err
 
 
+def test_a_fault_in_letters_that_utf8_does_not_have_is_kept(tmp_path: Path) -> None:
+    lost = Trial("a", 0, fault="no reading \udce9")
+    with TrialStore.opened(tmp_path, {}, {}) as store:
+        store.append(lost)
+    with TrialStore.opened(tmp_path, {}, {}) as store:
+        assert list(store.trials.values()) == [lost]
+
+
 def test_a_trial_lost_to_a_fault_is_played_again(tmp_path: Path) -> None:
     with TrialStore.opened(tmp_path, {"run": {"seed": 1}}, {"rti-rl": "1"}) as store:
         store.append(Trial("a", 0, True, 1.0))

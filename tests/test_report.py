@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -20,8 +21,11 @@ from report_cases import RUNS, changed, compare, embedded, events, long_run, wri
 from rti.cli import main
 from rti.compare.stats import mean_interval
 from rti.report import write_report
-from rti.report.curves import resample, smooth, thin
+from rti.report.counts import perplexities
+from rti.report.curves import line, resample, smooth, thin, together
 from rti.report.embed import embed
+from rti.report.reading import read_run
+from rti.report.source import read_source
 from rti.report.transcripts import word_diff
 
 LIMIT = 3_000_000
@@ -101,6 +105,19 @@ def test_histograms_hold_every_perplexity_and_weight(data: Any) -> None:
     assert high >= max(weights) - 1e-4
     top = sum(w >= found["edges"][-2] for w in weights)
     assert found["counts"][-1] == top
+
+
+def test_a_delta_of_0_is_one(tmp_path: Path) -> None:
+    def closed(event: dict[str, Any]) -> dict[str, Any]:
+        if event["event"] == "TurnRepaired" and event["perplexity"] is not None:
+            return {**event, "threshold": 0.0, "stage": "gated"}
+        return event
+
+    found = perplexities([read_run(changed(tmp_path / "run", closed))])
+    assert found is not None
+    assert found["deltas"] == [0]
+    assert sum(found["stopped"]) == found["looks"] > 0
+    assert sum(found["admitted"]) == 0
 
 
 def test_a_perplexity_equal_to_delta_is_on_its_side(tmp_path: Path) -> None:
@@ -307,6 +324,21 @@ def test_a_compare_without_its_runs_shows_its_curves(tmp_path: Path) -> None:
     assert found["armTable"]["rows"][0]["cells"][1]["text"]
 
 
+def test_a_copy_of_a_compare_is_read_where_it_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compare(tmp_path / "runs" / "lab")
+    copy = Path(shutil.copytree(tmp_path / "runs" / "lab", tmp_path / "backup" / "lab"))
+    results = json.loads((copy / "compare.json").read_text(encoding="utf-8"))
+    for name, cell in results["cells"].items():
+        cell["folder"] = f"runs/lab/{name}"
+    (copy / "compare.json").write_text(json.dumps(results), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    logs = read_source(Path("backup/lab")).logs()
+    assert logs
+    assert all(log.folder.parent == Path("backup/lab") for log in logs)
+
+
 def test_a_folder_of_runs_is_a_compare_that_has_no_result_yet(tmp_path: Path) -> None:
     lab = compare(tmp_path / "lab")
     (lab / "compare.json").unlink()
@@ -353,6 +385,14 @@ def test_events_of_an_older_version_are_shown_as_far_as_they_go(tmp_path: Path) 
     assert found["madeUp"] is None
     assert all("after" not in e for e in found["transcripts"]["entries"])
     assert found["inside"]["rti"]["funnel"] if "rti" in found["inside"] else found["inside"]
+
+
+def test_a_number_without_end_and_a_name_that_is_no_text_are_no_crash(tmp_path: Path) -> None:
+    run = changed(tmp_path / "r\udcff", lambda e: e)
+    with (run / "events.jsonl").open("a", encoding="utf-8") as log:
+        log.write('{"event": "StepDone", "step": 1e999, "metrics": {}}\n')
+    assert read_run(run).unread == 1
+    assert "<title>r\\udcff" in write_report(run, tmp_path / "x.html").path.read_text("utf-8")
 
 
 def test_a_failed_run_says_why(tmp_path: Path) -> None:
@@ -432,6 +472,28 @@ def test_a_diff_keeps_both_texts_and_marks_only_differences(draft: str, correcti
     assert kept[0] == kept[1]
     if draft == correction:
         assert not any(changed for changed, _ in left + right)
+
+
+def test_texts_that_say_one_thing_over_and_over_are_compared_in_time() -> None:
+    begun = time.process_time()
+    left, right = word_diff("So: " + "! " * 3000 + "end", "So: " + "! " * 2900 + "? end")
+    assert time.process_time() - begun < 1
+    assert ("".join(t for _, t in left), "".join(t for _, t in right)) == (
+        "So: " + "! " * 3000 + "end", "So: " + "! " * 2900 + "? end"
+    )  # fmt: skip
+    left, right = word_diff("a" + " ! ?" * 900 + " b", "a" + " ? ?" * 900 + " b")
+    assert [changed for changed, _ in left] == [changed for changed, _ in right] == [0, 1, 0]
+
+
+def test_seeds_of_different_length_are_thinned_on_one_grid() -> None:
+    """Else means of neighbouring points would be over other seeds, and zigzag."""
+    level = {290: 0.2, 294: 0.2, 298: 0.2, 320: 0.8, 340: 0.8}
+    seeds = [{float(x): v for x in range(n)} for n, v in level.items()]
+    made = line("a", "a", together(seeds), every=False)
+    assert made is not None
+    assert len(made.points) <= 300
+    shown = [made.points[x] for x in sorted(made.points) if x < 290]
+    assert shown == pytest.approx([0.44] * len(shown))
 
 
 curves = st.dictionaries(st.integers(0, 999).map(float), st.floats(-9, 9), min_size=1, max_size=60)

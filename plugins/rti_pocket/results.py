@@ -207,7 +207,7 @@ def _lab(lab: Mapping[str, Any]) -> Iterator[str]:
     yield f"{lab['method']} {len(lab['cells'])} runs with {versions}."
     yield ""
     yield from _curves(lab)
-    seeds = lab["config"]["compare"]["seeds"]
+    seeds = list(dict.fromkeys(seed for row in lab["arms"].values() for seed in row["seeds"]))
     yield f"| pass@1 of each seed | {' | '.join(map(str, seeds))} |"
     yield "|---|" + "---|" * len(seeds)
     for arm in lab["arms"]:
@@ -260,9 +260,11 @@ def _cell(row: Mapping[str, Any] | None) -> str:
         return ""
     if abs(row["mean"]) >= 1000:
         return f"{row['mean']:,.0f}"
+    whole, count = len(row["seeds"]), sum(v is not None for v in row["seeds"])
+    of = "" if count == whole else f" ({count} of {whole})"
     if row["low"] is None:
-        return f"{row['mean']:.3f}"
-    return f"{row['mean']:.3f} ± {row['high'] - row['mean']:.3f}"
+        return f"{row['mean']:.3f}{of}"
+    return f"{row['mean']:.3f} ± {row['high'] - row['mean']:.3f}{of}"
 
 
 def _signed(value: float) -> str:

@@ -125,8 +125,10 @@ class ConsoleReporter:
                 for name, value in event.metrics.items()
                 if "pass" in name or "ppl" in name
             ]
+            # A family of which every rollout was lost to a fault has none.
             by_family = ", ".join(
-                f"{family} {of['pass@1']:.2f}" for family, of in event.families.items()
+                f"{family} {of['pass@1']:.2f}" if "pass@1" in of else f"{family} –"
+                for family, of in event.families.items()
             )
             line = f"eval after step {event.step}: " + "  ".join(shown)
             return f"{line}  (pass@1 by family: {by_family})" if len(event.families) > 1 else line

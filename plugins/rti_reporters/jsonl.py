@@ -68,7 +68,8 @@ class JsonlReporter:
         """Append one line."""
         if self._log is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("a", encoding="utf-8")
+            # Texts come from anywhere. Half a surrogate pair becomes its escape, as JSON has it.
+            self._file = self._path.open("a", encoding="utf-8", errors="backslashreplace")
             self._log = structlog.wrap_logger(
                 structlog.WriteLogger(self._file),
                 processors=[

@@ -52,6 +52,8 @@ def run(args: argparse.Namespace, registry: Registry) -> int:
 
     if args.jobs < 0:
         raise ConfigError(f"--jobs {args.jobs}: must be at least 1; 0 for the number of cores.")
+    if args.save is not None and args.save.exists() and not args.save.is_dir():
+        raise ConfigError(f"--save {args.save}: name a folder; that is a file.")
     made = plan(read_spec(args.file), registry, args.rerun)
     console = Console(highlight=False)
     if args.dry_run:
@@ -81,6 +83,7 @@ def _listed(made: Plan) -> Iterator[str]:
 
 def _show(found: dict[str, Any], console: Any) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     from rti.compare.output import arm_rows, blocks, pair_rows
 
@@ -89,8 +92,10 @@ def _show(found: dict[str, Any], console: Any) -> None:
             table = Table(show_edge=False)
             for column in head:
                 side: Any = "left" if column == head[0] else "right"
-                table.add_column(column, justify=side, no_wrap=True, overflow="ignore")
+                table.add_column(Text(column), justify=side, no_wrap=True, overflow="ignore")
             for row in body:
-                table.add_row(*row)
+                table.add_row(*map(Text, row))
             console.print(table, "", soft_wrap=True)
+    for note in found["notes"]:
+        console.print(f"warning: {note}", markup=False)
     console.print(found["method"], markup=False)

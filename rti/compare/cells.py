@@ -13,10 +13,17 @@ from attrs import field, frozen
 
 from rti.compare.spec import Spec
 from rti.config import dump_config, load_config
+from rti.convert import did_you_mean, listed
 from rti.errors import ConfigError
 from rti.registry import Registry
 
 EVENTS, CONFIG = "events.jsonl", "config.toml"
+END_BYTES = 1 << 13
+"""Of the end of a log, in which the last event of a finished run stands."""
+_TURN, TURN_END = b'"event": "TurnRepaired"', 100
+"""What a line of a repaired turn has near its end."""
+LOG = "jsonl"
+"""The reporter that writes it."""
 NO_END = 100_000
 """Steps of a run that its token budget ends."""
 FREE = {"run": ("out", "token_budget", "steps"), "teacher": ("base_url",)}
@@ -45,7 +52,7 @@ class Cell:
     @property
     def done(self) -> bool:
         """Whether the run has come to its end."""
-        return any(e["event"] == "RunEnded" and e["status"] == "done" for e in events(self.folder))
+        return self._end is not None
 
     def words(self, ports: Mapping[str, int], budget: float = 0) -> list[str]:
         """The `rti` command line that begins the run or goes on with it."""
@@ -58,7 +65,17 @@ class Cell:
     @property
     def tokens(self) -> float:
         """What the finished run has spent."""
-        return float([e for e in events(self.folder) if e["event"] == "RunEnded"][-1]["tokens"])
+        assert self._end is not None
+        return float(self._end["tokens"])
+
+    @property
+    def _end(self) -> dict[str, Any] | None:
+        """`RunEnded` of a run that has come to its end: nothing follows it."""
+        lines = tail(self.folder / EVENTS, END_BYTES)
+        last = _event(lines[-1]) if lines else None
+        return (
+            last if last and (last["event"], last.get("status")) == ("RunEnded", "done") else None
+        )
 
 
 def with_ports(texts: Sequence[str], ports: Mapping[str, int]) -> list[str]:
@@ -87,8 +104,26 @@ def cells_of(spec: Spec, registry: Registry, rerun: Sequence[str] = ()) -> list[
         _cell(spec, name, seed) for seed in seeds for name in order if seed in spec.seeds_of(name)
     ]
     for name in spec.arms:  # a bad option of the last arm must not be found after hours
-        resolved(next(c for c in cells if c.arm == name), registry)
+        _fits(name, resolved(next(c for c in cells if c.arm == name), registry), spec)
     return [cell if cell.arm in rerun else _checked(cell, registry) for cell in cells]
+
+
+def _fits(arm: str, config: Mapping[str, Any], spec: Spec) -> None:
+    """An arm must leave what the table is made of: a log, and the families of all groups."""
+    reporters = [row["use"] for row in config["reporter"]]
+    if LOG not in reporters:
+        raise ConfigError(
+            f"[arms.{arm}] [reporter] use = {reporters}: the table is made from {EVENTS}, which "
+            f"the reporter {LOG!r} writes. Add it."
+        )
+    evaluated = config["eval"]["families"]
+    for group, families in spec.groups.items():
+        for family in families:
+            if evaluated and family not in evaluated:
+                raise ConfigError(
+                    f"[compare] groups.{group}: [eval] families of the arm {arm!r} has no "
+                    f"{family!r}.{did_you_mean(family, evaluated)} There are: {listed(evaluated)}."
+                )
 
 
 def _cell(spec: Spec, name: str, seed: int) -> Cell:
@@ -125,7 +160,11 @@ def difference(cell: Cell, registry: Registry) -> str:
     path = cell.folder / CONFIG
     if not path.is_file():
         return ""
-    before, now = tomllib.loads(path.read_text(encoding="utf-8")), resolved(cell, registry)
+    now = resolved(cell, registry)
+    try:
+        before = tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # no TOML, no UTF-8
+        return f"its {CONFIG} cannot be read ({error})"
     for table in (before, now):
         for section, names in FREE.items():
             free = names if section != "run" or cell.after else ("out",)
@@ -156,15 +195,40 @@ def _dumped(cell: Cell, registry: Registry) -> str:
 
 
 def events(folder: Path) -> list[dict[str, Any]]:
-    """The events that a run has written so far; the line that a kill cut short is left out."""
+    """The events that a run has written so far, without its repaired turns: those are long.
+
+    What is no event, as the line that a kill cut short, is left out.
+    """
     path = folder / EVENTS
     if not path.is_file():
         return []
-    found = []
-    with path.open(encoding="utf-8", errors="replace", newline="\n") as lines:
-        for line in lines:
-            try:
-                found.append(json.loads(line))
-            except ValueError:
-                continue
-    return found
+    with path.open("rb") as lines:
+        found = (_event(line) for line in lines if _TURN not in line[-TURN_END:])
+        return [event for event in found if event is not None]
+
+
+def tail(path: Path, size: int) -> list[bytes]:
+    """The whole lines in the last `size` bytes of a file; none where there is no file."""
+    try:
+        with path.open("rb") as file:
+            file.seek(0, 2)
+            begin = max(0, file.tell() - size)
+            file.seek(begin)
+            lines = file.read().split(b"\n")
+    except OSError:
+        return []
+    return lines[bool(begin) : -1]  # the last one is cut, or empty; the first one may be cut
+
+
+def last_events(folder: Path, size: int) -> list[dict[str, Any]]:
+    """The events in the last `size` bytes of a run's log."""
+    found = (_event(line) for line in tail(folder / EVENTS, size))
+    return [event for event in found if event is not None]
+
+
+def _event(line: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and "event" in found else None

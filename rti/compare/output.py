@@ -43,7 +43,7 @@ def markdown(record: Mapping[str, Any]) -> str:
     parts = [_markdown(list(arm_rows(record)))]
     if record["paired"]:
         parts.append(_markdown(list(pair_rows(record))))
-    return "\n\n".join([*parts, record["method"]]) + "\n"
+    return "\n\n".join([*parts, *record["notes"], record["method"]]) + "\n"
 
 
 def as_csv(record: Mapping[str, Any]) -> str:
@@ -83,14 +83,19 @@ def signed(value: float) -> str:
 
 
 def _cell(row: Mapping[str, Any] | None, metric: str) -> str:
-    """Mean ± half of the interval, which is symmetric; the mean alone of what was spent."""
+    """Mean ± half of the interval, which is symmetric; the mean alone of what was spent.
+
+    Where some runs lack the metric, of how many it is.
+    """
     if row is None or row["mean"] is None:
         return ""
     if metric in ("tokens", "seconds"):
         return f"{row['mean']:,.0f}"
+    whole, count = len(row["seeds"]), sum(v is not None for v in row["seeds"])
+    of = "" if count == whole else f" ({count} of {whole})"
     if row["low"] is None:
-        return f"{row['mean']:.3f}"
-    return f"{row['mean']:.3f} ± {row['high'] - row['mean']:.3f}"
+        return f"{row['mean']:.3f}{of}"
+    return f"{row['mean']:.3f} ± {row['high'] - row['mean']:.3f}{of}"
 
 
 def _markdown(rows: list[tuple[str, ...]]) -> str:

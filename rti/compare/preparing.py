@@ -9,7 +9,7 @@ from pathlib import Path
 from attrs import frozen
 
 from rti.checkpoint import write_text
-from rti.compare.spec import Spec
+from rti.compare.spec import PREPARE, Spec
 
 MARKS = "prepared.json"
 
@@ -30,11 +30,11 @@ def preparations(spec: Spec) -> list[Preparation]:
     for number, words in enumerate(spec.prepare, start=1):
         here = [w.replace("{out}", spec.out) for w in words]
         if not any("{seed}" in w for w in here):
-            found.append(Preparation(f"prepare-{number}", tuple(here)))
+            found.append(Preparation(f"{PREPARE}-{number}", tuple(here)))
             continue
         for seed in seeds:
             own = tuple(w.replace("{seed}", str(seed)) for w in here)
-            found.append(Preparation(f"prepare-{number}-{seed}", own, seed))
+            found.append(Preparation(f"{PREPARE}-{number}-{seed}", own, seed))
     return sorted(found, key=lambda p: p.seed is not None)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from attrs import define, field
 
-from rti.compare.cells import EVENTS
+from rti.compare.cells import last_events
 from rti.compare.run import Plan
 from rti.compare.schedule import Job
 
@@ -65,29 +64,10 @@ def state(folder: Path | None) -> str:
     if folder is None:
         return "preparing"
     steps = first = None
-    for event in _last_events(folder / EVENTS):
+    for event in last_events(folder, TAIL_BYTES):
         if event["event"] == "StepDone":
             steps, first = event, first or event
     if steps is None or first is None:
         return "loading"
     pace = f", pass@1 {steps['metrics'].get('pass@1', 0):.2f} in training"
     return f"step {steps['step'] + 1}{pace}"
-
-
-def _last_events(path: Path) -> list[dict[str, Any]]:
-    try:
-        with path.open("rb") as file:
-            file.seek(0, 2)
-            file.seek(max(0, file.tell() - TAIL_BYTES))
-            lines = file.read().split(b"\n")[:-1]
-    except OSError:
-        return []
-    found = []
-    for line in lines:
-        try:
-            event = json.loads(line)
-        except ValueError:  # the first one is cut
-            continue
-        if isinstance(event, dict) and "event" in event:
-            found.append(event)
-    return found

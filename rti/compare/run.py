@@ -6,6 +6,7 @@ import json
 import math
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -15,8 +16,8 @@ from typing import Any
 
 from attrs import frozen
 
-from rti.checkpoint import write_text
-from rti.compare.cells import Cell, cells_of, resolved
+from rti.checkpoint import WRITING, clean, write_text
+from rti.compare.cells import EVENTS, Cell, cells_of, resolved
 from rti.compare.output import as_csv, markdown
 from rti.compare.preparing import Preparation, mark, preparations, prepared
 from rti.compare.schedule import Job, run_jobs
@@ -78,8 +79,9 @@ def carry_out(made: Plan, at_once: int, tell: Callable[[Sequence[Job]], None]) -
     """
     spec, services = made.spec, Services(made.spec)
     with _alone(Path(spec.out)):
+        clean(Path(spec.out))
         for cell in made.anew:
-            shutil.rmtree(cell.folder, ignore_errors=True)
+            _remove(cell.folder)
         made = plan(spec, made.registry)  # another compare may have done something since
         jobs = list(_jobs(made, services))
         try:
@@ -136,9 +138,30 @@ def _jobs(made: Plan, services: Services) -> Iterator[Job]:
                     yield _preparing(p, made.spec)
             waits = (*before[cell.name], *([cell.after] if cell.after else ()))
             words = partial(_words, cell, by_name.get(cell.after), services)
-            runs.append(Job(cell.name, words, cell.log, waits, partial(write, made)))
+            job = Job(
+                cell.name, words, cell.log, waits, partial(write, made), partial(_lacks, cell)
+            )
+            runs.append(job)
         yield from late
     yield from runs
+
+
+def _lacks(cell: Cell) -> str:
+    return "" if cell.done else f"ended without a word of it in {cell.folder / EVENTS}"
+
+
+def _remove(folder: Path) -> None:
+    """Out of sight first: a kill in the middle of it must not leave what looks like a run."""
+    if not folder.exists():
+        return
+    try:
+        going = Path(tempfile.mkdtemp(dir=folder.parent, prefix=WRITING))
+        folder.rename(going / folder.name)
+        shutil.rmtree(going)
+    except OSError as error:
+        raise RunError(
+            f"{folder} cannot be thrown away ({error}). Remove it by hand and run this again."
+        ) from error
 
 
 def _preparing(p: Preparation, spec: Spec) -> Job:

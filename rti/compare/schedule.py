@@ -26,6 +26,8 @@ class Job:
     after: tuple[str, ...] = ()
     finished: Callable[[], object] = lambda: None
     """Called after success."""
+    lacks: Callable[[], str] = lambda: ""
+    """What is missing after an end with exit code 0, if anything: then it was no success."""
     failure: str = ""
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
@@ -90,4 +92,6 @@ def _over(running: Sequence[Job]) -> Iterator[Job]:
         if code is not None:
             if code:
                 job.failure = f"ended with exit code {code}: see {job.log}{tail(job.log)}"
+            elif missing := job.lacks():
+                job.failure = f"{missing}: see {job.log}{tail(job.log)}"
             yield job

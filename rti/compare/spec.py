@@ -14,6 +14,8 @@ from rti.convert import did_you_mean, listed
 from rti.errors import ConfigError
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*", re.IGNORECASE)
+PREPARE, ALL = "prepare", "all"
+"""Names that are taken: of the preparations, and of all families together."""
 
 
 @frozen
@@ -114,19 +116,38 @@ def read_spec(file: str | Path) -> Spec:
     return spec
 
 
+def pair_name(one: str, other: str) -> str:
+    """How the difference of two arms is called."""
+    return f"{one}-{other}"
+
+
 def _check(spec: Spec) -> None:
     """Names must stand for something, dependencies must end somewhere."""
     if not spec.arms:
         raise ConfigError(f"{spec.file}: no arms. Add one: [arms.NAME].")
-    for name in (*spec.arms, *spec.services):
+    for name in (*spec.arms, *spec.services, *spec.groups):
         if not _NAME.fullmatch(name):
             raise ConfigError(
-                f"{name!r} names a folder: letters, digits, '.', '_' and '-' only, and a letter "
-                "or digit first."
+                f"{name!r} names a folder or a column: letters, digits, '.', '_' and '-' only, and "
+                "a letter or digit first."
             )
+    for name in spec.arms:
+        if name == PREPARE or name.startswith(f"{PREPARE}-"):
+            raise ConfigError(f"[arms.{name}]: that is what preparations are called. Rename it.")
+    if ALL in spec.groups:
+        raise ConfigError(
+            f"[compare] groups.{ALL}: that is what all families are called. Rename it."
+        )
     pairs = [(name, "[compare] pairs") for pair in spec.pairs for name in pair]
     for name, where in [(spec.baseline, "[compare] baseline"), *pairs]:
         _one_of(name, spec.arms, where)
+    by_name: dict[str, tuple[str, str]] = {}
+    for pair in spec.all_pairs():
+        if by_name.setdefault(pair_name(*pair), pair) != pair:
+            raise ConfigError(
+                f"[compare]: the pairs {by_name[pair_name(*pair)]} and {pair} are both called "
+                f"{pair_name(*pair)!r}. Rename an arm."
+            )
     for name, arm in spec.arms.items():
         where = f"[arms.{name}]"
         if not (arm.recipe or spec.base):

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rti.compare.cells import Cell, events
-from rti.compare.spec import Spec
+from rti.compare.spec import ALL, Spec, pair_name
 from rti.compare.stats import METHOD, mean_interval
+from rti.convert import did_you_mean, listed
 
 EDGE = 5
 """Steps at either end of a run whose mean stands for its beginning and its end."""
@@ -45,16 +46,16 @@ def metrics_of(event: Mapping[str, Any], groups: Mapping[str, Sequence[str]]) ->
     """The metrics of one evaluation.
 
     With `groups` of families those named pass are of the first group; those of every other group
-    are there as "GROUP/pass@1". A family weighs as much as it has tasks. The overall ones stay
-    as "all/pass@1".
+    are there as "GROUP/pass@1". A family weighs as much as it has tasks; a group of which one was
+    not measured has none. The overall ones stay as "all/pass@1".
     """
     found = {k: v for k, v in event["metrics"].items() if isinstance(v, int | float)}
     if not groups:
         return found
     passes = [name for name in found if name.startswith("pass")]
-    found = {(f"all/{k}" if k in passes else k): v for k, v in found.items()}
+    found = {(f"{ALL}/{k}" if k in passes else k): v for k, v in found.items()}
     for place, (group, names) in enumerate(groups.items()):
-        rows = [event["families"][name] for name in names if name in event["families"]]
+        rows = [event["families"].get(name, {}) for name in names]
         weights = [row.get("tasks", 1.0) for row in rows]
         for metric in passes:
             if rows and all(metric in row for row in rows):
@@ -71,14 +72,36 @@ def record(spec: Spec, cells: Sequence[Cell], made: Mapping[str, Any]) -> dict[s
         cells: all cells.
         made: what goes in as it is: config, versions, seconds.
     """
-    rows = {cell.name: cell_record(cell, spec) for cell in cells if cell.done}
+    done = [cell for cell in cells if cell.done]
+    rows = {cell.name: cell_record(cell, spec) for cell in done}
     arms = {name: _arm(name, spec, rows) for name in spec.arms}
     paired = {
-        f"{one}-{other}": difference
+        pair_name(one, other): difference
         for one, other in spec.all_pairs()
         if (difference := _paired(one, other, spec, rows))
     }
-    return {"arms": arms, "paired": paired, "cells": rows, "method": METHOD, **made}
+    notes = _never_measured(done, spec)
+    return {
+        "arms": arms, "paired": paired, "cells": rows, "notes": notes, "method": METHOD, **made
+    }  # fmt: skip
+
+
+def _never_measured(done: Sequence[Cell], spec: Spec) -> list[str]:
+    """What to say of groups with a family that no evaluation knows."""
+    known = dict.fromkeys(
+        family
+        for cell in done
+        for event in events(cell.folder)
+        if event["event"] == "Evaluated"
+        for family in event["families"]
+    )
+    return [
+        f"groups.{group} names {family!r}, which no evaluation has, so that the group has no "
+        f"figures.{did_you_mean(family, list(known))} There are: {listed(list(known))}."
+        for group, families in spec.groups.items()
+        for family in families
+        if known and family not in known
+    ]
 
 
 def _arm(name: str, spec: Spec, rows: Mapping[str, Any]) -> dict[str, Any]:

@@ -63,7 +63,8 @@ class TrialStore:
     def _write(self, record: Mapping[str, Any]) -> None:
         assert self._file is not None
         try:
-            self._file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+            text = json.dumps(record, ensure_ascii=False)
+            self._file.write(text.encode("utf-8", "backslashreplace") + b"\n")
             self._file.flush()
         except OSError as error:
             raise RunError(

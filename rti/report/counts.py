@@ -46,7 +46,9 @@ def perplexities(logs: Sequence[RunLog]) -> dict[str, Any] | None:
     ]
     if not seen:
         return None
-    deltas = sorted({look.threshold for log in logs for look in log.looks if look.threshold})
+    deltas = sorted(
+        {look.threshold for log in logs for look in log.looks if look.threshold is not None}
+    )
     # A single δ is the edge of two bins: what it let through and what it stopped lie apart.
     shift = math.log10(deltas[0]) * PPL_BINS % 1 if len(deltas) == 1 and deltas[0] > 0 else 0.0
 

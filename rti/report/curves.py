@@ -159,12 +159,24 @@ def smooth(points: Points, at: Sequence[float], width: int) -> dict[float, float
 
 def thin(points: Points, most: int = POINTS) -> dict[float, float]:
     """Means over equal stretches when there are more than `most` points."""
-    if len(points) <= most:
-        return dict(points)
-    size = math.ceil(len(points) / most)
-    xs = sorted(points)
+    return together([points], most)[0]
+
+
+def together(seeds: Sequence[Points], most: int = POINTS) -> list[dict[float, float]]:
+    """`thin` for the seeds of an arm: on the same stretches, so that they stay aligned."""
+    xs = sorted({x for points in seeds for x in points})
+    if len(xs) <= most:
+        return [dict(points) for points in seeds]
+    size = math.ceil(len(xs) / most)
     pieces = [xs[i : i + size] for i in range(0, len(xs), size)]
-    return {piece[len(piece) // 2]: mean([points[x] for x in piece]) for piece in pieces}
+    return [
+        {
+            piece[len(piece) // 2]: mean([points[x] for x in piece if x in points])
+            for piece in pieces
+            if any(x in points for x in piece)
+        }
+        for points in seeds
+    ]
 
 
 def short(value: float) -> float | int:

@@ -42,9 +42,10 @@ def page(data: dict[str, Any]) -> str:
         f"script-src {_hash(library)} {_hash(script)}; style-src {_hash(style)}; "
         "base-uri 'none'; form-action 'none'"
     )
+    title = f"{data['title']} – rti report".encode("utf-8", "backslashreplace").decode("utf-8")
     return Template(_asset("page.html")).substitute(
         policy=html.escape(policy),
-        title=html.escape(f"{data['title']} – rti report"),
+        title=html.escape(title),
         style=style,
         data=embed(data),
         library=library,

@@ -16,7 +16,7 @@ from rti.report.curves import (
     plot,
     resample,
     smooth,
-    thin,
+    together,
 )
 from rti.report.log import RunLog
 from rti.report.source import Source
@@ -73,7 +73,7 @@ def _arm_lines(source: Source, metric: str, families: Sequence[str]) -> list[Lin
         line(
             arm,
             arm if source.kind == "compare" else metric,
-            [thin(of_evaluations(log, metric, families)) for log in source.logs(arm)],
+            together([of_evaluations(log, metric, families) for log in source.logs(arm)]),
             within=(0, 1),
             dots=True,
             colour=i,
@@ -110,10 +110,10 @@ def _stepwise(
     for i, arm in enumerate(source.arms):
         name, colour = (label, first) if single else (f"{arm} · {label}".rstrip(" ·"), i)
         logs = source.logs(arm)
-        raw = [thin(of_steps(log, metric)) for log in logs]
+        raw = together([of_steps(log, metric) for log in logs])
         if single and width > 1:
             lines.append(line(arm, f"{name}, each step", raw, colour=colour, faint=True))
-        at = [sorted(thin({float(s.step): 0.0 for s in log.steps})) for log in logs]
+        at = [sorted(xs) for xs in together([{float(s.step): 0.0 for s in g.steps} for g in logs])]
         wide = max(width, *(_gap(xs) for xs in at)) if at else width
         smoothed = [smooth(points, xs, wide) for points, xs in zip(raw, at, strict=True)]
         lines.append(line(arm, name, smoothed, within=within, every=False, colour=colour))

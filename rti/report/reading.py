@@ -91,7 +91,7 @@ class _Reader:
             return
         try:
             known = self._record(record, place)
-        except (TypeError, ValueError, KeyError):  # a number or a name that is none
+        except (TypeError, ValueError, KeyError, OverflowError):  # a number or a name that is none
             known = False
         if known:
             self.events += 1

@@ -195,6 +195,9 @@ def _cell(
 
 
 def _folder(named: str, name: str, home: Path) -> Path | None:
-    """A cell's folder: where compare.json says, or beside it when both were moved."""
-    places = (Path(named), home / named, home / Path(named).name, home / name)
+    """A cell's folder: beside compare.json, or where that says.
+
+    Beside it first: where a copy lies, the place that it names is another compare's.
+    """
+    places = (home / name, home / Path(named).name, home / named, Path(named))
     return next((p for p in places if (p / EVENTS).is_file()), None)

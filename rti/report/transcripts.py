@@ -22,6 +22,8 @@ MOST = 2000
 """Most transcripts in a page: its list is to stay quick on a phone."""
 HISTORY, TEXT, TOKENS = 12_000, 6_000, 1_500
 """Most characters of a history and of any other text, and most tokens with weights."""
+PAIRS = 100_000
+"""Most pairs of equal words in a draft and its correction that are compared."""
 _CHUNK = 64
 _FRAME = 40
 """Bytes of an entry's two numbers (run, history) and its commas."""
@@ -159,17 +161,43 @@ def _entry(run: str, look: Look, record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def word_diff(draft: str, correction: str) -> tuple[Segments, Segments]:
-    """Both texts in segments, those marked 1 that the other does not have. Spaces go with words."""
+    """Both texts in segments, those marked 1 that the other does not have. Spaces go with words.
+
+    Of texts that say one thing over and over, which no comparison is to be had of in time, all is
+    marked that lies between their common beginning and end.
+    """
     before, after = (re.findall(r"\s*(?:\w+|[^\w\s])|\s+", text) for text in (draft, correction))
     left: Segments = []
     right: Segments = []
-    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
-    for kind, a, b, c, d in matcher.get_opcodes():
+    for kind, a, b, c, d in _opcodes(before, after):
         changed = int(kind != "equal")
         for side, words in ((left, before[a:b]), (right, after[c:d])):
             if words:
                 side.append([changed, "".join(words)])
     return left, right
+
+
+def _opcodes(before: list[str], after: list[str]) -> Iterator[tuple[str, int, int, int, int]]:
+    same = _common(before, after)
+    end = _common(before[same:][::-1], after[same:][::-1])
+    first, second = before[same : len(before) - end], after[same : len(after) - end]
+    if same:
+        yield "equal", 0, same, 0, same
+    counts = Counter(second)
+    if sum(counts[word] for word in first) > PAIRS:
+        yield "replace", same, same + len(first), same, same + len(second)
+    else:
+        matcher = difflib.SequenceMatcher(None, first, second, autojunk=False)
+        for kind, a, b, c, d in matcher.get_opcodes():
+            yield kind, same + a, same + b, same + c, same + d
+    if end:
+        yield "equal", len(before) - end, len(before), len(after) - end, len(after)
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many words both begin with."""
+    pairs = zip(one, other, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
 def _author(provenance: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -79,6 +80,22 @@ def test_figures_are_those_of_the_file(tmp_path):
     assert "rti − grpo in pass@1: +0.50 (+0.50 to +0.50, 5 seeds)" in text
     assert "| rti | 0.600 ± 0.088 | 87,067 |" in text
     assert "| grpo | 0.100 | 0.000 | 0.200 | 0.100 | 0.100 |" in text
+
+
+def test_a_seed_that_one_arm_alone_has_is_shown(tmp_path):
+    stored(tmp_path, CLEAR)
+    lab = json.loads((tmp_path / "lab.json").read_text(encoding="utf-8"))
+    lab["config"]["compare"]["seeds"] = [1, 2, 3, 4]
+    (tmp_path / "lab.json").write_text(json.dumps(lab), encoding="utf-8")
+    assert "| pass@1 of each seed | 1 | 2 | 3 | 4 | 5 |" in page(tmp_path)
+
+
+def test_a_figure_that_some_seeds_lack_says_of_how_many_it_is(tmp_path):
+    stored(tmp_path, CLEAR)
+    lab = json.loads((tmp_path / "lab.json").read_text(encoding="utf-8"))
+    lab["arms"]["rti"]["pass@1"]["seeds"][2] = None
+    (tmp_path / "lab.json").write_text(json.dumps(lab), encoding="utf-8")
+    assert re.search(r"\| rti \| 0\.600 ± \S+ \(4 of 5\) \|", page(tmp_path))
 
 
 def test_a_claim_without_its_runs_is_open(tmp_path):

@@ -115,6 +115,14 @@ def test_numbers_that_json_does_not_have_are_null(jsonl, log):
     assert done["metrics"]["loss"] is None
 
 
+def test_half_a_surrogate_pair_is_kept_and_ends_no_run(jsonl, log):
+    reporter = jsonl()
+    reporter.report(repaired(0, diagnosis="no reading \udce9", after="\ud83d"))
+    reporter.close()
+    (look,) = lines(log)
+    assert (look["diagnosis"], look["after"]) == ("no reading \udce9", "\ud83d")
+
+
 def test_closed_and_opened_again_it_appends(jsonl, log):
     for number in range(2):
         reporter = jsonl()
@@ -264,6 +272,12 @@ def test_the_lines_of_a_run(capsys, clock):
         "failed after 2 steps, 75 s, 12,345 tokens (no space left)\n"
     )
     reporter.close()
+
+
+def test_a_family_of_which_nothing_was_measured_is_told_as_that(capsys, clock):
+    families = {"AH": {"pass@1": 0.5, "tasks": 2.0}, "BH": {"tasks": 2.0}}
+    tell(ConsoleReporter(), [Evaluated(2, 2, {"pass@1": 0.5}, families)])
+    assert "(pass@1 by family: AH 0.50, BH –)" in capsys.readouterr().out
 
 
 def test_a_token_budget_is_told(capsys, clock):

@@ -1,7 +1,7 @@
 // Curves over training: held-out evaluations, and what is measured at every step.
 const several = data.runs.length > data.arms.length;
 const BAND = several
-  ? " Lines are means over seeds; bands are Student's t intervals, 95 %, at each step, where all seeds of the arm have a value."
+  ? " Lines are means over seeds; bands are Student's t intervals, 95 %, at each step that all runs of the arm have reached; one without any value is left out."
   : "";
 
 function drawLearning() {

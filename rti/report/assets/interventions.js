@@ -39,7 +39,11 @@ function inside({ funnel, unread, ppl, weights }, arm) {
   const plots = [];
   if (ppl) {
     const past = ppl.open ? " The last bar holds all above, too." : "";
-    const none = ppl.deltas.length ? "" : " No finite δ: the gate let everything through.";
+    const none = ppl.deltas.length
+      ? ppl.deltas.includes(0)
+        ? " δ = 0 stops every correction."
+        : ""
+      : " No finite δ: the gate let everything through.";
     plots.push(
       el(
         "div",
@@ -56,7 +60,8 @@ function inside({ funnel, unread, ppl, weights }, arm) {
               { label: "let through", colour: 0, counts: ppl.admitted },
               { label: "stopped", colour: 1, counts: ppl.stopped },
             ],
-            marks: ppl.deltas.map((d) => ({ at: d, words: `δ = ${d}` })),
+            // δ = 0, which stops everything, has no place on a logarithmic axis.
+            marks: ppl.deltas.filter((d) => d > 0).map((d) => ({ at: d, words: `δ = ${d}` })),
             ticks: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000].filter(
               (t) => t >= ppl.edges[0] && t <= ppl.edges.at(-1),
             ),
