@@ -8,6 +8,7 @@ from rti.errors import (
     ConfigError,
     InfrastructureError,
     NoCorrection,
+    NoReference,
     NumericsError,
     PluginError,
     RtiError,
@@ -67,8 +68,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Batch", "CannotFork", "Completion", "ConfigError", "Context", "Correction", "Corrector",
     "Decision", "Diagnosis", "Environment", "Evidence", "Floats", "Gate", "Group", "History",
-    "Ids", "InfrastructureError", "Intervention", "Message", "NoCorrection", "NumericsError",
-    "Objective",
+    "Ids", "InfrastructureError", "Intervention", "Message", "NoCorrection", "NoReference",
+    "NumericsError", "Objective",
     "PluginError", "Policy", "Privileged", "Provenance", "Renderer", "Reporter", "RequestKey",
     "Rollout", "RtiError", "RunError", "Sample", "SamplingParams", "Session", "Span",
     "Spoken", "StaleVersionError", "Step", "Task", "Tool", "ToolCall", "Trainer", "Trigger", "Turn",

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from attrs import frozen
 
-from rti.errors import CannotFork
+from rti.errors import CannotFork, NoReference
 from rti.interfaces import Environment, Session
 from rti.types import Evidence, Message, Privileged, Step, Task, Turn
 
@@ -36,7 +36,10 @@ async def check_task(environment: Environment, task: Task, max_turns: int) -> in
         agent = environment.reference(name)
         if agent is None and name == "gold":
             continue
-        played = await play(environment, task, agent or says_a_word, max_turns)
+        try:
+            played = await play(environment, task, agent or says_a_word, max_turns)
+        except NoReference:
+            continue
         where = f"task {task.id!r}, agent {name!r}"
         await _check_replay(environment, task, played, where)
         await _check_forks(played, where)

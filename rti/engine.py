@@ -149,7 +149,13 @@ class _Loop:
                 f"[run] out = {run.config.run.out!r} holds a run already. Go on with it by "
                 "--resume, or choose another folder: --set run.out=..."
             )
-        checkpoint.write_text(run.out / CONFIG, dump_config(run.config, run.registry))
+        try:
+            checkpoint.write_text(run.out / CONFIG, dump_config(run.config, run.registry))
+        except OSError as error:
+            raise ConfigError(
+                f"[run] out = {run.config.run.out!r}: {error.strerror}. Name a folder that can be "
+                "written into."
+            ) from error
         for reporter in run.reporters:
             rewind = getattr(reporter, "rewind", None)
             if rewind is not None:  # without a checkpoint all is to come again: even step 0
@@ -389,13 +395,13 @@ def checkpoint_to_read(path: Path) -> Path:
     """A checkpoint folder, or the newest one of a run's folder.
 
     Raises:
-        RunError: when there is none.
+        ConfigError: when there is none.
     """
     if (path / checkpoint.STATE).is_file():
         return path
     found = checkpoint.latest(path / CHECKPOINTS)
     if found is None:
-        raise RunError(
+        raise ConfigError(
             f"{path} is neither a checkpoint nor a run with one. A checkpoint is a folder like "
             "RUN/checkpoints/step-000010."
         )

@@ -45,3 +45,7 @@ class NoCorrection(RtiError):
 
 class CannotFork(RtiError):
     """The environment cannot go back to the state before the asked turn."""
+
+
+class NoReference(RtiError):
+    """A reference agent knows nothing of the task that it is to play."""

@@ -12,11 +12,13 @@ from typing import Any, Literal
 
 from attrs import define, evolve, field, frozen
 
+from rti.asking import asking, given, whole
 from rti.errors import CannotFork, InfrastructureError, NoCorrection, NumericsError
 from rti.interfaces import Corrector, Gate, Session, Validator, Verifier, Weighter
 from rti.rollout import Actor, Episode, blamed, messages_before, release
 from rti.types import (
     Correction,
+    Decision,
     Diagnosis,
     Evidence,
     History,
@@ -27,6 +29,7 @@ from rti.types import (
     Rollout,
     Stage,
     Turn,
+    Verdict,
 )
 
 
@@ -183,7 +186,11 @@ class _Attempt:
             self.key.child(turn=turn.index),
             turn.policy_version,
         )
-        diagnosis = await self.repairer.validator.validate(turn, history, evidence)
+        validator = self.repairer.validator
+        with asking("validator", validator):
+            diagnosis = given(
+                "validate", Diagnosis, await validator.validate(turn, history, evidence)
+            )
         rollout = self.draft.rollout
         return Intervention(
             rollout.task, rollout.index, self.attempt, history=history, draft=turn,
@@ -205,10 +212,12 @@ class _Attempt:
         if veto:
             self._end("vetoed", veto)
             return None
+        corrector = self.repairer.corrector
         try:
-            correction = await self.repairer.corrector.correct(
-                draft, diagnosis, history, history.tools
-            )
+            with asking("corrector", corrector):
+                correction = await corrector.correct(draft, diagnosis, history, history.tools)
+                if correction is not None:
+                    whole(given("correct", Correction, correction))
         except NoCorrection as none:
             self._end("uncorrected", str(none) or "no correction")
             return None
@@ -234,7 +243,12 @@ class _Attempt:
     ) -> str:
         """Why the diagnosis must not reach the Corrector, or "": it would carry the answer."""
         for name, vetter in self.repairer.vetters:
-            verdict = await vetter.vet(diagnosis, draft, history, evidence, privileged)
+            with asking("veto", vetter):
+                verdict = given(
+                    "vet",
+                    Verdict,
+                    await vetter.vet(diagnosis, draft, history, evidence, privileged),
+                )
             if not verdict.accepted:
                 self._note(verdicts=(evolve(verdict, by=name),))
                 return f"{name}: {verdict.reason}" if verdict.reason else name
@@ -264,7 +278,12 @@ class _Attempt:
     ) -> str:
         """Why a verifier refused, or "" when all accepted."""
         for name, verifier in self.repairer.verifiers:
-            verdict = await verifier.verify(correction, draft, history, evidence, privileged)
+            with asking("verifier", verifier):
+                verdict = given(
+                    "verify",
+                    Verdict,
+                    await verifier.verify(correction, draft, history, evidence, privileged),
+                )
             self._note(verdicts=(*self.records[-1].verdicts, evolve(verdict, by=name)))
             if not verdict.accepted:
                 return f"{name}: {verdict.reason}" if verdict.reason else name
@@ -275,7 +294,10 @@ class _Attempt:
         policy, ids = self.repairer.actor.policy, correction.completion_ids
         [logprobs_T] = await policy.score([history.prompt_ids], [ids], draft.policy_version)
         self._note(rollout_logprobs=logprobs_T)
-        decisions = tuple(gate.admit(self.records[-1]) for gate in self.repairer.gates)
+        decisions: tuple[Decision, ...] = ()
+        for gate in self.repairer.gates:
+            with asking("gate", gate):
+                decisions += (given("admit", Decision, gate.admit(self.records[-1])),)
         self._note(decisions=decisions)
         refused = [d for d in decisions if not d.admitted]
         if refused:
@@ -286,7 +308,8 @@ class _Attempt:
                 [correction.corrector_prompt_ids], [ids], draft.policy_version
             )
             self._note(corrector_logprobs=numerator_T)
-        weights_T = tuple(self.repairer.weighter.weigh(self.records[-1]))
+        with asking("weighter", self.repairer.weighter):
+            weights_T = tuple(map(float, self.repairer.weighter.weigh(self.records[-1])))
         if len(weights_T) != len(ids) or not all(math.isfinite(w) and w > 0 for w in weights_T):
             raise NumericsError(
                 f"[weighter] gave {len(weights_T)} weights for {len(ids)} tokens: there must be "

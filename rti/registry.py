@@ -111,6 +111,8 @@ class Registry:
 
     plugins: tuple[Plugin, ...] = ()
     entries: tuple[Entry, ...] = ()
+    words: tuple[str, ...] = ()
+    """The global options that another `rti` needs to find the same."""
 
     @classmethod
     def load(cls, files: Sequence[str | Path] = (), blocked: Sequence[str] = ()) -> Registry:
@@ -124,7 +126,8 @@ class Registry:
         loader = _Loader(frozenset(blocked))
         for plugin, load in _installed():
             loader.add(plugin, load)
-        for path in dict.fromkeys(Path(file).resolve() for file in files):
+        paths = list(dict.fromkeys(Path(file).resolve() for file in files))
+        for path in paths:
             loader.add_file(path)
         known = {word for p in loader.plugins for word in (p.name, p.distribution)}
         for name in blocked:
@@ -133,7 +136,9 @@ class Registry:
                     f"--no-plugin {name}: there is no such plug-in.{did_you_mean(name, known)} "
                     f"There are: {listed(p.name for p in loader.plugins)}."
                 )
-        return cls(tuple(loader.plugins), _with_clashes(loader.entries))
+        words = [word for path in paths for word in ("--plugin", str(path))]
+        words += [word for name in blocked for word in ("--no-plugin", name)]
+        return cls(tuple(loader.plugins), _with_clashes(loader.entries), tuple(words))
 
     def names(self, kind: str) -> tuple[str, ...]:
         """The names of a kind that can be built, sorted."""
@@ -231,7 +236,7 @@ class Registry:
         names = self.names(kind)
         other = [e.kind for e in self.entries if e.name == name and e.status == "ok"]
         message = f"[{kind}] there is no {kind} {name!r}.{did_you_mean(name, names)} "
-        message += f"There are: {listed(names)}."
+        message += f"There are: {listed(names)}. --plugin FILE loads more from a file."
         if other:
             message += f" {name!r} is a name of another kind: {listed(other)}."
         for plugin in self.plugins:
@@ -365,6 +370,8 @@ def _check(kind: str, name: str, cls: Any) -> None:
     lacking = [m for m in methods if not callable(getattr(cls, m, None))]
     if lacking:
         raise _Rubbish(f"{kind} {name!r} ({cls.__name__}) lacks the method {listed(lacking)}")
+    if any(type(value).__name__ == "_CountingAttr" for value in vars(cls).values()):
+        raise _Rubbish(f"{kind} {name!r} ({cls.__name__}) has options: put @define above the class")
     option_types(cls)
     if "use" in options_of(cls):
         raise _Rubbish(f"{kind} {name!r} has an option 'use', which names the plug-in in a config")

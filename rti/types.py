@@ -196,7 +196,9 @@ class Correction:
     """A minimally changed turn ũ_k, as token ids.
 
     `corrector_prompt_ids` is the student-rendered prompt it was written under; None (rules, echo)
-    means that there is no numerator and every weight is 1.
+    means that there is no numerator and every weight is 1. `message` is what is executed and
+    judged, `completion_ids` are what is trained on: they must say the same, as
+    `renderer.turn(message)` and what `renderer.parse` makes of a completion do.
     """
 
     completion_ids: Ids = field(repr=False)

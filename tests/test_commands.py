@@ -47,7 +47,7 @@ def test_eval_of_what_is_no_checkpoint(
     pocket_toml: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, _, err = run(capsys, "eval", pocket_toml, "--checkpoint", tmp_path)
-    assert code == 1
+    assert code == 2
     assert "neither a checkpoint nor a run with one" in err
     assert "Traceback" not in err
 
@@ -81,6 +81,24 @@ def test_intervene_shows_each_look(pocket_toml: Path, capsys: pytest.CaptureFixt
     assert code == 0
     for shown in ("draft", "correction", "diagnosis", "PPL", "≤ inf", "weights", "outcome"):
         assert shown in out
+
+
+def test_intervene_where_every_rollout_is_lost_is_no_zero(
+    pocket_toml: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plugin = tmp_path / "dead.py"
+    plugin.write_text(
+        "from attrs import frozen\nfrom rti import hookimpl\n"
+        "from rti_pocket.environment import PocketEnvironment\n"
+        "@frozen\nclass Dead(PocketEnvironment):\n"
+        "    async def start(self, task):\n        return 1 / 0\n"
+        "@hookimpl\ndef rti_environments():\n    return {'dead': Dead}\n"
+    )
+    code, out, err = run(capsys, "--plugin", plugin, "intervene", pocket_toml,
+                         "--set", "environment.use=dead")  # fmt: skip
+    assert (code, out) == (1, "")
+    assert "was dropped" in err
+    assert "ZeroDivisionError" in err
 
 
 def test_intervene_on_a_task_that_is_none(

@@ -215,10 +215,15 @@ BAD = [
     ("{head}[arms.a]\n[arms.prepare-1]\n", "[arms.prepare-1]", "Rename it"),
     ("{head}groups = {all = ['AH']}\n[arms.a]\n", "[compare] groups.all", "Rename it"),
     ("{head}groups = {'[/x]' = ['AH']}\n[arms.a]\n", "'[/x]' names a folder or a column", ""),
-    ("{head}groups = {hard = ['AH', 'BHX']}\nset = [\"eval.families=['AH', 'BH']\"]\n[arms.a]\n",
-     "[compare] groups.hard: [eval] families of the arm 'a' has no 'BHX'", "Did you mean 'BH'?"),
+    ("{head}groups = {hard = ['AH', 'BHX']}\n"
+     "set = ['eval.every=1', \"eval.families=['AH', 'BH']\"]\n[arms.a]\n",
+     "[compare] groups.hard: the arm 'a' evaluates no family 'BHX'", "Did you mean 'BH'?"),
     ("{head}pairs = [['a-b', 'c'], ['a', 'b-c']]\n[arms.a]\n[arms.a-b]\n[arms.b-c]\n[arms.c]\n",
      "are both called 'a-b-c'", "Rename an arm"),
+    ("{head}set = ['eval.every=0']\n[arms.a]\n", "[arms.a] [eval] every = 0", "eval.every=20"),
+    ("{head}groups = {hard = ['AHX']}\nset = ['eval.every=1']\n[arms.a]\n",
+     "[compare] groups.hard: the arm 'a' evaluates no family 'AHX'", "Did you mean 'AH'?"),
+    ("{head}[arms.a]\nset = ['corrector.use=sefl']\n", "[arms.a] [corrector]", "'self'"),
     ("{head}set = ['reporter.use=[\"console\"]']\n[arms.a]\n", "[arms.a] [reporter]", "'jsonl'"),
     ("not toml", "no TOML", ""),
 ]  # fmt: skip
@@ -237,6 +242,35 @@ def test_bad_files_are_told_before_anything_runs(
     assert where in said
     assert way_out in said
     assert not (tmp_path / "out").exists()
+
+
+def test_plug_ins_of_the_command_line_reach_the_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(
+        "from rti import hookimpl\nfrom rti_grpo import PerplexityGate\n"
+        "@hookimpl\ndef rti_gates():\n    return {'mine': PerplexityGate}\n"
+    )
+    file = tiny(tmp_path, 'prepare = [["plugins", "gate", "--json"]]', 'set = ["gate.use=mine"]\n')
+    assert main(["compare", str(file)]) == 2
+    assert "--plugin FILE" in capsys.readouterr().err
+    assert main(["--plugin", str(plugin), "compare", str(file)]) == 0
+    assert '"mine"' in (tmp_path / "out" / "prepare-1.log").read_text(encoding="utf-8")
+    assert main(["--plugin", str(plugin), "compare", str(file), "--dry-run"]) == 0
+    assert "1 of 1 runs are done." in capsys.readouterr().out
+
+
+def test_a_folder_that_is_a_file_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tiny(tmp_path)
+    (tmp_path / "out").write_text("mine", encoding="utf-8")
+    for words in ([], ["--dry-run"]):
+        assert main(["compare", str(file), *words]) == 2
+        assert "name a folder; that is a file" in capsys.readouterr().err
+    assert main(["train", str(tmp_path / "base.toml"), "--set", f"run.out={tmp_path}/out"]) == 2
+    assert "Name a folder that can be written into" in capsys.readouterr().err
 
 
 def test_a_place_to_save_that_is_a_file_is_told_before_anything_runs(

@@ -405,7 +405,7 @@ def test_which_checkpoint_is_read(build, tmp_path):
     newest = run.out / "checkpoints" / "step-000002"
     assert checkpoint_to_read(run.out) == newest
     assert checkpoint_to_read(newest.parent / "step-000001").name == "step-000001"
-    with pytest.raises(RunError, match="neither a checkpoint nor a run with one"):
+    with pytest.raises(ConfigError, match="neither a checkpoint nor a run with one"):
         checkpoint_to_read(tmp_path / "nowhere")
 
 

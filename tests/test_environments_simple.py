@@ -19,15 +19,19 @@ from rti import (
     ConfigError,
     InfrastructureError,
     Message,
+    RtiError,
     RunError,
     ToolCall,
     Turn,
     option,
 )
+from rti.cli import main
 from rti.environments import SimpleEnvironment
 from rti.environments.digest import digest
 from rti.environments.functions import BadCall, FunctionTool
 from rti.testing import check_environment
+
+POCKET_RECIPE = Path(__file__).parents[1] / "recipes" / "pocket-rti.toml"
 
 
 @define
@@ -163,6 +167,77 @@ async def played(library: Library, *turns: Turn, task: int = 0) -> Any:
 def test_it_keeps_the_contract_of_an_environment(library: Library) -> None:
     asyncio.run(check_environment(library))
     asyncio.run(check_environment(library, split="test"))
+
+
+def test_a_line_without_gold_is_named_and_takes_it_from_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The whole way, as a single file: the doctor, and what it costs."""
+    bare = {k: v for k, v in ROWS[0].items() if k != "gold"} | {"id": "bare"}
+    wrong = {**ROWS[0], "id": "wrong", "gold": [{"name": "lned"}, "Here you are."]}
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(
+        f"import sys\nsys.path.append({str(Path(__file__).parent)!r})\n"
+        "from rti import hookimpl\nfrom test_environments_simple import Library\n"
+        "@hookimpl\ndef rti_environments():\n    return {'mine': Library}\n"
+    )
+    for rows, level, words in (
+        (
+            [ROWS[0], bare],
+            "warning",
+            "1/2 tasks of split 'train' succeed, in at most 3 turns; of 1",
+        ),
+        ([ROWS[0], wrong], "error", "outcome 0; on the way: Error: there is no tool 'lned'"),
+        ([bare], "warning", "`gold` in every line"),
+    ):
+        path = written(tmp_path, rows).path
+        code = main([
+            "--plugin", str(plugin), "doctor", str(POCKET_RECIPE), "--offline", "--json", "--only",
+            "environment", "--set", "environment.use=mine", "--set", f"environment.path={path}",
+            "--set", "rollout.families={}", "--set", "eval.families=[]",
+        ])  # fmt: skip
+        findings = json.loads(capsys.readouterr().out)["findings"]
+        (gold,) = [f for f in findings if f["check"] == "gold"]
+        assert gold["level"] == level
+        assert words in " ".join([gold["text"], *gold["details"]])
+        assert code == (level == "error")
+        (cost,) = [f for f in findings if f["check"] == "cost"]
+        assert "ms a turn" in cost["text"]
+    costs = ["--plugin", str(plugin), "costs", f"mine,path={path}", "--sessions=2", "--rounds=1"]
+    assert main(costs) == 0
+    assert "mine has no gold agent" in capsys.readouterr().err
+    written(tmp_path, [ROWS[0], bare])
+    assert main(costs) == 1
+    assert "task 'bare': its line has no `gold`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"tools": search}, r"Odd\.tools must be a tuple of functions"),
+        ({"reply": lambda *_: 5}, r"reply\(\) gave 5: wanted text or None"),
+        ({"evidence": lambda *_: None}, r"evidence\(\) gave None: wanted text"),
+        ({"begin": SimpleEnvironment.begin}, r"Odd: define begin\(self, row\)"),
+        ({"outcome": SimpleEnvironment.outcome}, r"Odd: define outcome\(self, state, row, answer"),
+    ],
+)
+def test_what_is_not_as_it_has_to_be_is_told(
+    change: dict[str, Any], says: str, tmp_path: Path
+) -> None:
+    odd = define(type("Odd", (Library,), change))
+    with pytest.raises(RtiError, match=says):
+        asyncio.run(check_environment(odd(path=written(tmp_path, ROWS).path)))
+
+
+def test_a_result_that_is_neither_text_nor_json_names_its_tool() -> None:
+    def search(state: None) -> Any:
+        """Look."""
+        return {1, 2}
+
+    with pytest.raises(
+        InfrastructureError, match=r"tool search returned \{1, 2\}, which is neither"
+    ):
+        asyncio.run(FunctionTool.of(search, "agent")(None, {}))
 
 
 @pytest.mark.parametrize("trick", ["ticket", "secretly"])
@@ -407,6 +482,7 @@ def test_a_file_beside_the_plug_in_is_found(
         "from attrs import define\nfrom rti import hookimpl\n"
         "from rti.environments import SimpleEnvironment\n"
         "@define\nclass Mine(SimpleEnvironment):\n    'Mine.'\n"
+        "    def begin(self, row): ...\n    def outcome(self, state, row, answer): ...\n"
         "@hookimpl\ndef rti_environments():\n    return {'mine': Mine}\n"
     )
     elsewhere = tmp_path / "elsewhere"

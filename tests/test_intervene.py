@@ -29,8 +29,10 @@ from rti import (
     Diagnosis,
     Evidence,
     InfrastructureError,
+    Message,
     NoCorrection,
     NumericsError,
+    PluginError,
     Privileged,
     RequestKey,
     RunError,
@@ -76,6 +78,7 @@ class Desk:
         self.wrong = f"need {self.fix} . call {self.fix} <e>"
         self.right = f"need {self.fix} . ask {self.fix} <e>"
         self.code = self.task.data["task"].gold
+        self.hm = Message("assistant", "hm")
 
     def repairer(self, **parts):
         made = {
@@ -88,6 +91,9 @@ class Desk:
             **parts,
         }
         return Repairer(actor=self.actor, **made)
+
+    def correction(self, message, ids=None):
+        return Correction(ids or self.renderer.turn(Message("assistant", self.right)), message)
 
     def repair(self, turns=None, key=KEY, **parts):
         """(repaired or None, records, the draft episode)"""
@@ -629,6 +635,48 @@ def test_a_role_that_breaks_is_not_hidden(desk):
 
     with pytest.raises(RunError, match="no such model"):
         desk.repair(validator=Broken())
+
+
+@pytest.mark.parametrize(
+    ("section", "parts", "says"),
+    [
+        ("validator", lambda _: {"validator": Gives("validate", None)}, "validate() gave None"),
+        ("corrector", lambda _: {"corrector": Gives("correct", "hello")}, "correct() gave 'hello'"),
+        ("corrector", lambda _: {"corrector": Gives("correct", ZeroDivisionError("x"))}, "x"),
+        ("corrector",
+         lambda d: {"corrector": Gives("correct", d.correction(Message("user", "h")))},
+         "must be an assistant's Message"),
+        ("corrector",
+         lambda d: {"corrector": Gives("correct", d.correction(d.hm, (5, -3)))},
+         "token ids (5, -3)"),
+        ("verifier", lambda _: {"verifiers": [("a", Gives("verify", True))]}, "verify() gave True"),
+        ("veto", lambda _: {"vetters": [("a", Gives("vet", True))]}, "vet() gave True"),
+        ("gate", lambda _: {"gates": [GivesAtOnce("admit", True)]}, "admit() gave True"),
+        ("weighter", lambda _: {"weighter": GivesAtOnce("weigh", ["much"])}, "could not convert"),
+    ],
+)  # fmt: skip
+def test_a_role_that_gives_what_it_must_not_is_named(desk, section, parts, says):
+    with pytest.raises(PluginError) as error:
+        desk.repair(**parts(desk))
+    assert f"[{section}] Gives" in str(error.value)
+    assert says in str(error.value)
+
+
+class Gives:
+    """A role of which one method gives, or raises, what it is told."""
+
+    def __init__(self, method, what):
+        async def give(*_):
+            if isinstance(what, Exception):
+                raise what
+            return what
+
+        setattr(self, method, give)
+
+
+class GivesAtOnce:
+    def __init__(self, method, what):
+        setattr(self, method, lambda *_: what)
 
 
 # --- inside a group -------------------------------------------------------------------------

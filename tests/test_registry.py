@@ -92,6 +92,15 @@ def test_an_installed_copy_further_down_the_path_is_not_loaded_twice(site, tmp_p
         (gate("g").replace('{"g": AtMost}', "{3: AtMost}"), "wanted a mapping of names to classes"),
         (gate("g").replace('{"g": AtMost}', '{"g": 3}'), "gate 'g' is 3: wanted an attrs class"),
         (gate("g").replace("@frozen", ""), "wanted an attrs class"),
+        (
+            gate("g")
+            .replace('{"g": AtMost}', '{"g": Derived}')
+            .replace(
+                "@hookimpl",
+                "class Derived(AtMost):\n    more: int = option(1, 'More.')\n\n@hookimpl",
+            ),
+            "gate 'g' (Derived) has options: put @define above the class",
+        ),
         (gate("g").replace("def admit", "def admits"), "lacks the method admit"),
         (gate("g").replace("tokens: int", "tokens: set"), "options cannot have the type set"),
         (gate("g").replace("tokens: int", "tokens: Gone"), "name 'Gone' is not defined"),

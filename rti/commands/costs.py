@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import re
+import sys
 from typing import TYPE_CHECKING
 
 from attrs import asdict
@@ -82,5 +83,8 @@ def _measured(text: str, args: argparse.Namespace, registry: Registry) -> Costs:
     tasks = environment.tasks(args.split)
     if not tasks:
         raise ConfigError(f"[environment] {name} has no tasks in its split {args.split!r}.")
-    agent = environment.reference("gold") or environment.reference("noop") or says_a_word
+    gold = environment.reference("gold")
+    if gold is None:
+        print(f"note: {name} has no gold agent: its episodes are cut short", file=sys.stderr)
+    agent = gold or environment.reference("noop") or says_a_word
     return asyncio.run(measure(environment, tasks, agent, args.sessions, args.rounds))

@@ -34,6 +34,7 @@ def run(args: argparse.Namespace, registry: Registry) -> int:
     """Intervene on one task and show it."""
     from rti.assemble import assemble
     from rti.config import load_config
+    from rti.errors import RunError
     from rti.events import as_record
     from rti.records import repaired_turn
 
@@ -48,6 +49,8 @@ def run(args: argparse.Namespace, registry: Registry) -> int:
             await made.close()
 
     batch = asyncio.run(work())
+    if not batch.metrics["rollouts"]:
+        raise RunError(f"Every rollout of task {task.id!r} was dropped. {' '.join(batch.notes)}")
     looks = [repaired_turn(r, args.step, made.renderer) for r in batch.interventions]
     if args.json:
         record = {

@@ -12,9 +12,9 @@ from typing import Any
 from attrs import field, frozen
 
 from rti.compare.spec import Spec
-from rti.config import dump_config, load_config
+from rti.config import Config, dump_config, load_config
 from rti.convert import did_you_mean, listed
-from rti.errors import ConfigError
+from rti.errors import ConfigError, PluginError, RtiError
 from rti.registry import Registry
 
 EVENTS, CONFIG = "events.jsonl", "config.toml"
@@ -104,26 +104,45 @@ def cells_of(spec: Spec, registry: Registry, rerun: Sequence[str] = ()) -> list[
         _cell(spec, name, seed) for seed in seeds for name in order if seed in spec.seeds_of(name)
     ]
     for name in spec.arms:  # a bad option of the last arm must not be found after hours
-        _fits(name, resolved(next(c for c in cells if c.arm == name), registry), spec)
+        first = next(c for c in cells if c.arm == name)
+        _fits(first, resolved(first, registry), spec, registry)
     return [cell if cell.arm in rerun else _checked(cell, registry) for cell in cells]
 
 
-def _fits(arm: str, config: Mapping[str, Any], spec: Spec) -> None:
-    """An arm must leave what the table is made of: a log, and the families of all groups."""
+def _fits(cell: Cell, config: Mapping[str, Any], spec: Spec, registry: Registry) -> None:
+    """An arm must leave what the table is made of: a log, evaluations, families of all groups."""
+    arm = cell.arm
     reporters = [row["use"] for row in config["reporter"]]
     if LOG not in reporters:
         raise ConfigError(
             f"[arms.{arm}] [reporter] use = {reporters}: the table is made from {EVENTS}, which "
             f"the reporter {LOG!r} writes. Add it."
         )
-    evaluated = config["eval"]["families"]
+    if not config["eval"]["every"]:
+        raise ConfigError(
+            f"[arms.{arm}] [eval] every = 0: the table is made of evaluations. Set it, as in "
+            "eval.every=20."
+        )
+    evaluated = config["eval"]["families"] or (_families(cell, registry) if spec.groups else [])
     for group, families in spec.groups.items():
         for family in families:
             if evaluated and family not in evaluated:
                 raise ConfigError(
-                    f"[compare] groups.{group}: [eval] families of the arm {arm!r} has no "
-                    f"{family!r}.{did_you_mean(family, evaluated)} There are: {listed(evaluated)}."
+                    f"[compare] groups.{group}: the arm {arm!r} evaluates no family {family!r}."
+                    f"{did_you_mean(family, evaluated)} There are: {listed(evaluated)}."
                 )
+
+
+def _families(cell: Cell, registry: Registry) -> list[str]:
+    """Of the tasks that are evaluated; none where the environment must be bound to tell them."""
+    config = _config(cell)
+    try:
+        tasks = registry.build(config.environment).tasks(config.eval.split)
+    except RtiError:
+        raise
+    except Exception:  # foreign code, not bound: whatever it lacks, the run will say
+        return []
+    return list(dict.fromkeys(task.family for task in tasks))
 
 
 def _cell(spec: Spec, name: str, seed: int) -> Cell:
@@ -179,19 +198,23 @@ def resolved(cell: Cell, registry: Registry) -> dict[str, Any]:
     """The cell's whole config, all defaults written out.
 
     Raises:
-        ConfigError: for a bad recipe or option; it names the arm.
+        ConfigError, PluginError: for a bad recipe, option or plug-in; it names the arm.
     """
     try:
         text = _dumped(cell, registry)
-    except ConfigError as error:
-        raise ConfigError(f"[arms.{cell.arm}] {error}") from error
+    except (ConfigError, PluginError) as error:
+        raise type(error)(f"[arms.{cell.arm}] {error}") from error
     return tomllib.loads(text)
 
 
 @lru_cache(maxsize=1024)
 def _dumped(cell: Cell, registry: Registry) -> str:
+    return dump_config(_config(cell), registry)
+
+
+def _config(cell: Cell) -> Config:
     anywhere = {name: 1 for name in cell.services}  # where a service listens is no part of a run
-    return dump_config(load_config(cell.recipe, with_ports(cell.options, anywhere)), registry)
+    return load_config(cell.recipe, with_ports(cell.options, anywhere))
 
 
 def events(folder: Path) -> list[dict[str, Any]]:

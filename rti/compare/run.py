@@ -56,6 +56,8 @@ def plan(spec: Spec, registry: Registry, rerun: Sequence[str] = ()) -> Plan:
         ConfigError: for a bad recipe or option of any arm, an arm in `rerun` that is none, or a
             stored run of another config.
     """
+    if Path(spec.out).exists() and not Path(spec.out).is_dir():
+        raise ConfigError(f"[compare] out = {spec.out!r}: name a folder; that is a file.")
     for name in rerun:
         if name not in spec.arms:
             raise ConfigError(f"--rerun {name}: there is no such arm in {spec.file}.")
@@ -77,7 +79,7 @@ def carry_out(made: Plan, at_once: int, tell: Callable[[Sequence[Job]], None]) -
         RunError: when something failed; the rest was finished first.
         ConfigError: when another compare is at work in the same folder.
     """
-    spec, services = made.spec, Services(made.spec)
+    spec, services = made.spec, Services(made.spec, made.registry.words)
     with _alone(Path(spec.out)):
         clean(Path(spec.out))
         for cell in made.anew:
@@ -135,9 +137,9 @@ def _jobs(made: Plan, services: Services) -> Iterator[Job]:
             for p in made.preparations:
                 if p.name in before[cell.name] and p.name not in begun:
                     begun.add(p.name)
-                    yield _preparing(p, made.spec)
+                    yield _preparing(p, made)
             waits = (*before[cell.name], *([cell.after] if cell.after else ()))
-            words = partial(_words, cell, by_name.get(cell.after), services)
+            words = partial(_words, cell, by_name.get(cell.after), services, made.registry)
             job = Job(
                 cell.name, words, cell.log, waits, partial(write, made), partial(_lacks, cell)
             )
@@ -164,14 +166,15 @@ def _remove(folder: Path) -> None:
         ) from error
 
 
-def _preparing(p: Preparation, spec: Spec) -> Job:
-    log = Path(spec.out) / f"{p.name}.log"
-    return Job(p.name, partial(list, p.words), log, finished=partial(mark, spec, p.words))
+def _preparing(p: Preparation, made: Plan) -> Job:
+    log = Path(made.spec.out) / f"{p.name}.log"
+    words = [*made.registry.words, *p.words]
+    return Job(p.name, lambda: words, log, finished=partial(mark, made.spec, p.words))
 
 
-def _words(cell: Cell, other: Cell | None, services: Services) -> list[str]:
+def _words(cell: Cell, other: Cell | None, services: Services, registry: Registry) -> list[str]:
     ports = services.need(cell.services)
-    return cell.words(ports, other.tokens if other is not None else 0)
+    return [*registry.words, *cell.words(ports, other.tokens if other is not None else 0)]
 
 
 def _prepared_for(cell: Cell, before: Sequence[Preparation]) -> tuple[str, ...]:
@@ -183,8 +186,15 @@ def _alone(place: Path) -> Iterator[None]:
     """Two compares in one folder would write into each other's runs."""
     import fcntl
 
-    place.mkdir(parents=True, exist_ok=True)
-    with (place / LOCK).open("a") as file:
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        lock = (place / LOCK).open("a")
+    except OSError as error:
+        raise ConfigError(
+            f"[compare] out = {str(place)!r}: {error.strerror}. Name a folder that can be written "
+            "into."
+        ) from error
+    with lock as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -80,6 +80,8 @@ class Services:
     """The services of a compare, each at most once."""
 
     spec: Spec
+    options: Sequence[str] = ()
+    """Global options of `rti`: which plug-ins there are."""
     ports: dict[str, int] = field(factory=dict)
     _running: dict[str, subprocess.Popen[bytes]] = field(factory=dict)
 
@@ -101,7 +103,7 @@ class Services:
         words = [w.replace("{port}", str(port)) for w in words]
         url = service.ready.replace("{port}", str(port))
         log = Path(self.spec.out) / f"service-{name}.log"
-        process = start(words, log)
+        process = start([*self.options, *words], log)
         self._running[name] = process
         end = time.monotonic() + service.timeout_s
         while not _answers(url):

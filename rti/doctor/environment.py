@@ -13,12 +13,14 @@ from pathlib import Path
 from rti.conformance import check_task, play
 from rti.doctor.finding import Finding, attempt, read_answer
 from rti.doctor.parts import Parts
-from rti.errors import RtiError
+from rti.errors import NoReference, RtiError
 from rti.interfaces import Environment
 from rti.types import Evidence, Task
 
 GOLD_TURNS = 200
 """Reference agents get as many turns as they need: the config's limit is the policy's."""
+SHOWN = 200
+"""Letters of an error that are shown."""
 LIVE_SESSIONS = 16
 """Sessions held at once to measure what one weighs."""
 
@@ -68,13 +70,17 @@ async def _gold(
             "warning",
             "gold",
             "the environment has no gold reference agent: nothing shows that its tasks can be "
-            "solved. Return one from reference('gold').",
+            "solved. Return one from reference('gold') (SimpleEnvironment: `gold` in every line).",
         )
     wrong: list[str] = []
+    unknown: list[str] = []
     longest, too_long = 0, 0
     for task in tasks:
         try:
             played = await play(environment, task, agent, GOLD_TURNS)
+        except NoReference as error:
+            unknown.append(str(error))
+            continue
         except (RtiError, AssertionError) as error:
             wrong.append(f"{task.id}: {error}")
             continue
@@ -82,11 +88,20 @@ async def _gold(
         longest = max(longest, len(played.turns))
         too_long += len(played.turns) > max_turns
         if played.outcome < environment.threshold:
-            wrong.append(f"{task.id}: outcome {played.outcome:g}")
-    right = len(tasks) - len(wrong)
+            errors = [m.content for step in played.steps for m in step.observations if m.error]
+            first = f"; on the way: {errors[0][:SHOWN]}" if errors else ""
+            wrong.append(f"{task.id}: outcome {played.outcome:g}{first}")
+    right = len(tasks) - len(wrong) - len(unknown)
     text = f"{right}/{len(tasks)} tasks of split {split!r} succeed, in at most {longest} turns"
     if wrong:
-        return Finding("error", "gold", text + "; these cannot be learned:", tuple(wrong))
+        return Finding("error", "gold", text + "; these cannot be learned:", (*wrong, *unknown))
+    if unknown:
+        return Finding(
+            "warning",
+            "gold",
+            f"{text}; of {len(unknown)} others nothing shows that they can be solved:",
+            tuple(unknown),
+        )
     if too_long:
         return Finding(
             "warning",
@@ -175,12 +190,18 @@ async def _costs(environment: Environment, tasks: Sequence[Task]) -> Finding:
     for session in live:
         await session.close()
     per_turn = ""
-    if agent is not None:
+    for task in tasks:
+        if agent is None:
+            break
         began = time.perf_counter()
-        played = await play(environment, tasks[0], agent, GOLD_TURNS)
+        try:
+            played = await play(environment, task, agent, GOLD_TURNS)
+        except NoReference:
+            continue
         turns = max(1, len(played.turns))
         per_turn = f", {(time.perf_counter() - began) / turns * 1e3:.2f} ms a turn of an episode"
         await played.session.close()
+        break
     return Finding("ok", "cost", f"{start_ms:.2f} ms to start a session{per_turn}, {weight}")
 
 

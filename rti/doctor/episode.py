@@ -12,6 +12,7 @@ from rti.conformance import play, says_a_word
 from rti.doctor.environment import GOLD_TURNS
 from rti.doctor.finding import Finding, attempt
 from rti.doctor.parts import Episode, Parts
+from rti.errors import NoReference
 from rti.interfaces import Renderer
 from rti.types import Ids, Message, Rollout, Turn
 
@@ -35,7 +36,10 @@ async def find(parts: Parts) -> None:
             continue
         for task in parts.tasks[:TRIES]:
             most = GOLD_TURNS if name == "gold" else parts.config.rollout.max_turns
-            played = await play(environment, task, agent, most)
+            try:
+                played = await play(environment, task, agent, most)
+            except NoReference:
+                continue
             await played.session.close()
             best = len(parts.episode.play.turns) if parts.episode else 0
             if len(played.turns) > best:

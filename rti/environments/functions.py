@@ -14,7 +14,7 @@ from typing import Any, Literal, Union
 from attrs import field, frozen
 
 from rti.convert import Mismatch, convert, describe, did_you_mean, listed, shown
-from rti.errors import ConfigError
+from rti.errors import ConfigError, InfrastructureError
 from rti.types import Tool
 
 _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
@@ -67,6 +67,7 @@ class FunctionTool:
 
         Raises:
             BadCall: for arguments that do not fit, or values that the function refuses.
+            InfrastructureError: for a result that is neither text nor JSON.
         """
         given = self._checked(copy.deepcopy(dict(arguments)))  # it may keep or change a list
         try:
@@ -75,7 +76,13 @@ class FunctionTool:
         except (ValueError, LookupError) as error:
             words = str(error.args[0]) if error.args else type(error).__name__
             raise BadCall(words) from error
-        return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
+        try:
+            return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
+        except (TypeError, ValueError) as error:
+            raise InfrastructureError(
+                f"tool {self.tool.name} returned {shown(result)}, which is neither text nor JSON "
+                f"({error})."
+            ) from error
 
     def _checked(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         name = self.tool.name

@@ -17,7 +17,14 @@ from attrs import define, field
 from rti.convert import did_you_mean, listed
 from rti.environments.digest import digest
 from rti.environments.functions import BadCall, FunctionTool
-from rti.errors import CannotFork, ConfigError, InfrastructureError, RtiError, RunError
+from rti.errors import (
+    CannotFork,
+    ConfigError,
+    InfrastructureError,
+    NoReference,
+    RtiError,
+    RunError,
+)
 from rti.interfaces import Session
 from rti.options import above, not_empty, option
 from rti.types import Evidence, Message, Privileged, Step, Task, Tool, ToolCall, Turn
@@ -71,6 +78,11 @@ class SimpleEnvironment:
     _rows: tuple[Task, ...] | None = field(init=False, default=None, repr=False, eq=False)
     _kit: dict[str, FunctionTool] | None = field(init=False, default=None, repr=False, eq=False)
 
+    def __attrs_post_init__(self) -> None:
+        for name, wanted in (("begin", "(self, row)"), ("outcome", "(self, state, row, answer)")):
+            if getattr(type(self), name) is getattr(SimpleEnvironment, name):
+                raise ConfigError(f"[environment] {type(self).__name__}: define {name}{wanted}.")
+
     # --- what is yours ------------------------------------------------------------------------
 
     def begin(self, row: Row) -> Any:
@@ -93,7 +105,10 @@ class SimpleEnvironment:
         return False
 
     def evidence(self, state: Any, row: Row) -> str:
-        """What success means and how far it is: for Validator and Verifier, never the answer."""
+        """What success means and how far it is: for Validator and Verifier, never the answer.
+
+        Without one of your own it is the row's `evidence`.
+        """
         return str(row.get("evidence", ""))
 
     def digest(self, state: Any) -> str:
@@ -134,6 +149,12 @@ class SimpleEnvironment:
             ConfigError: for a function that cannot be one, or two of one name.
         """
         if self._kit is None:
+            for name in ("tools", "user_tools"):
+                if not isinstance(getattr(self, name), list | tuple):
+                    raise ConfigError(
+                        f"[environment] {type(self).__name__}.{name} must be a tuple of functions; "
+                        "one alone needs a comma: (search,)."
+                    )
             made = [FunctionTool.of(f, "agent") for f in self.tools]
             made += [FunctionTool.of(f, "user") for f in self.user_tools]
             names = [each.tool.name for each in made]
@@ -144,11 +165,11 @@ class SimpleEnvironment:
         return self._kit
 
     def reference(self, name: str) -> Callable[[Session], Message] | None:
-        """ "gold" plays a row's `gold`, where all rows have one; "noop" does nothing."""
+        """ "gold" plays the rows' `gold`, where any has one; "noop" does nothing."""
         if name == "noop":
             return lambda _: Message("assistant", "Sorry.")
         rows = self._rows if self._rows is not None else _read(self._file())
-        return _gold if name == "gold" and all("gold" in t.data["row"] for t in rows) else None
+        return _gold if name == "gold" and any("gold" in t.data["row"] for t in rows) else None
 
     def _file(self) -> Path:
         path = Path(self.path)
@@ -217,6 +238,8 @@ class SimpleSession:
             self.answer = message.content
             with _own("reply", self.task):
                 said = self.environment.reply(self.state, self.row, message.content)
+            if said is not None and not isinstance(said, str):
+                raise RunError(f"task {self.task.id!r}: reply() gave {said!r}: wanted text or None")
             observations = () if said is None else (Message("user", said),)
             self.done = said is None
         with _own("over", self.task):
@@ -273,7 +296,10 @@ class SimpleSession:
     def evidence(self, k: int) -> Evidence:
         """What the environment says of the state as it is now."""
         with _own("evidence", self.task):
-            return Evidence(self.environment.evidence(self.state, self.row))
+            text = self.environment.evidence(self.state, self.row)
+        if not isinstance(text, str):
+            raise RunError(f"task {self.task.id!r}: evidence() gave {text!r}: wanted text")
+        return Evidence(text)
 
     def privileged(self) -> Privileged:
         """The row's `privileged`."""
@@ -316,14 +342,19 @@ def _own(what: str, task: Task) -> Iterator[None]:
         raise
     except Exception as error:
         at = traceback.extract_tb(error.__traceback__)[-1]
+        hint = " Does the task's line lack something?" if isinstance(error, LookupError) else ""
         raise InfrastructureError(
             f"task {task.id!r}: {what}() raised {type(error).__name__}: {error} "
-            f"({Path(at.filename).name}, line {at.lineno}). Does the task's line lack something?"
+            f"({Path(at.filename).name}, line {at.lineno}).{hint}"
         ) from error
 
 
 def _gold(session: Session) -> Message:
     assert isinstance(session, SimpleSession)
+    if "gold" not in session.task.data["row"]:
+        raise NoReference(
+            f"task {session.task.id!r}: its line has no `gold`, the turns that solve it"
+        )
     turns = session.row["gold"]
     turn = turns[session.turns] if session.turns < len(turns) else "Done."
     if isinstance(turn, str):
@@ -372,6 +403,8 @@ def _task(row: Any, number: int) -> Task:
     for name in _TEXTS:
         if not isinstance(row.get(name, ""), str):
             raise ValueError(f"{name} = {row[name]!r}: must be a text")
+    if row.get("id") == "":
+        raise ValueError("id is empty: leave it out, or give one")
     if not row.get("user"):
         raise ValueError("a task needs `user`, what the user says first")
     privileged = row.get("privileged", [])

@@ -190,7 +190,7 @@ def test_an_adapter_of_a_run_without_one(full, tmp_path, capsys):
 
 def test_what_is_no_checkpoint(full, tmp_path, capsys):
     code, _, err = call(capsys, tmp_path, "--out", tmp_path / "out")
-    assert code == 1
+    assert code == 2
     assert "neither a checkpoint nor a run with one" in err
     at = tmp_path / "foreign"
     at.mkdir()
