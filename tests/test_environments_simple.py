@@ -421,6 +421,11 @@ def starred(state: Any, *words: str) -> None:
 def wordless(state: Any) -> None: ...
 
 
+def forgets(title: str) -> str:
+    """Find a title."""
+    return title
+
+
 def stateless() -> None:
     """Takes nothing."""
 
@@ -436,6 +441,7 @@ def stateless() -> None:
         (starred, r"tool starred: \*words says nothing to a model"),
         (wordless, "tool wordless: it has no docstring"),
         (stateless, "tool stateless: its first parameter must be the session's state"),
+        (forgets, "tool forgets: its first parameter must be the session's state"),
     ],
 )
 def test_a_function_that_can_be_no_tool_says_why(function: Any, says: str) -> None:

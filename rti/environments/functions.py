@@ -113,8 +113,11 @@ def _parameters(function: Callable[..., Any], name: str) -> tuple[dict[str, Any]
         hints = typing.get_type_hints(function)
     except (TypeError, ValueError, NameError) as error:
         raise ConfigError(f"tool {name}: its signature cannot be read: {error}.") from error
-    if not parameters:
-        raise ConfigError(f"tool {name}: its first parameter must be the session's state.")
+    if not parameters or hints.get(parameters[0].name) in (str, int, float, bool):
+        raise ConfigError(
+            f"tool {name}: its first parameter must be the session's state; what a model gives "
+            "comes after it."
+        )
     wanted: dict[str, Any] = {}
     for parameter in parameters[1:]:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
