@@ -24,7 +24,7 @@ from fakes import SpeakingPolicy, gives_up
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rti import ConfigError, InfrastructureError, NumericsError, RunError, Task
+from rti import ConfigError, InfrastructureError, NumericsError, RunError, Task, engine
 from rti.checkpoint import State, read_state
 from rti.cli import main
 from rti.engine import checkpoint_to_read, tasks_of_step, train
@@ -227,6 +227,22 @@ def test_resuming_without_a_checkpoint_begins_anew(build):
     assert told(cut.out) == told(whole.out)
     assert [e["step"] for e in events_of(cut.out, "Evaluated")] == [0, 1, 2]
     assert [e["status"] for e in events_of(cut.out, "RunEnded")] == ["done"]
+
+
+def test_the_seconds_of_a_run_hold_its_evaluations(build, monkeypatch):
+    """Those of a checkpoint too: a resumed run counts on from there."""
+    real = engine.evaluate_run
+
+    async def slow(run):
+        await asyncio.sleep(0.7)
+        return await real(run)
+
+    monkeypatch.setattr(engine, "evaluate_run", slow)
+    run = build("slow", "run.steps=1", "eval.every=1")
+    state = go(run)
+    steps = events_of(run.out, "StepDone")
+    own = sum(v for e in steps for k, v in e["metrics"].items() if k.startswith("seconds_"))
+    assert state.seconds >= 1.4 + own
 
 
 def test_evaluating_changes_nothing_in_training(build):
